@@ -1,0 +1,69 @@
+# Everything a newcomer needs: `make demo`, then `make down`. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo up down status logs test check lint format compose-test lock
+
+PYTHON ?= python3
+UV := $(shell command -v uv || echo .local/uv/bin/uv)
+RUN := .venv/bin/python -m
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv/.runtime ## start everything and ask two questions about two sample documents
+	@$(RUN) deploy.local demo
+
+up: .venv/.runtime ## start the stack: PostgreSQL, RabbitMQ, models and the four services
+	@$(RUN) deploy.local up
+
+down: | .venv/.runtime ## stop all of it; data stays in .local
+	@$(RUN) deploy.local down
+
+status: | .venv/.runtime ## what runs, and whether it is ready
+	@$(RUN) deploy.local status
+
+logs: | .venv/.runtime ## merged logs; SERVICE=gateway for one program, FOLLOW=1 to go on, LINES=200
+	@$(RUN) deploy.local logs --service '$(SERVICE)' --lines $(or $(LINES),200) $(if $(FOLLOW),--follow)
+
+test: .venv/.dev ## what decides whether a change may land; ARGS='-k name' goes to pytest
+	@$(RUN) deploy.local.rabbitmq_package || test -z "$$CI"
+	@$(MAKE) --no-print-directory check
+	@$(RUN) pytest $(ARGS)
+
+check: .venv/.dev ## style, types and import rules
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@$(RUN) mypy
+	@.venv/bin/lint-imports
+
+lint: .venv/.dev ## ruff, mending what it can
+	@.venv/bin/ruff check --fix .
+
+format: .venv/.dev ## ruff format
+	@.venv/bin/ruff format .
+
+compose-test: ## the same system by Docker Compose, with the end-to-end questions
+	@bash deploy/docker/compose_test.sh
+
+install: .venv/.dev ## .venv with everything, pinned
+
+lock: | $(UV) ## choose new versions for requirements.lock and requirements-dev.lock
+	@$(COMPILE) --upgrade pyproject.toml --group local --output-file requirements.lock
+	@$(COMPILE) --upgrade pyproject.toml --group local --group dev --constraints requirements.lock --output-file requirements-dev.lock
+
+.venv/.runtime: requirements.lock | $(UV)
+	@test -x .venv/bin/python || $(UV) venv --quiet --python '>=3.11' .venv
+	@echo "installing requirements.lock into .venv"
+	@$(UV) pip install --quiet --python .venv/bin/python --require-hashes --requirements requirements.lock
+	@touch $@
+
+.venv/.dev: requirements-dev.lock .venv/.runtime
+	@echo "installing requirements-dev.lock into .venv"
+	@$(UV) pip install --quiet --python .venv/bin/python --require-hashes --requirements requirements-dev.lock
+	@touch $@
+
+.local/uv/bin/uv:
+	@echo "installing uv into .local/uv"
+	@$(PYTHON) -m venv .local/uv || { echo "error: python3 can't make environments: apt-get install python3-venv" >&2; exit 1; }
+	@.local/uv/bin/pip install --quiet --disable-pip-version-check uv

@@ -1,0 +1,128 @@
+-- name: lock_session
+-- The session row, locked: from here to the commit nobody else appends to the session. One row or none.
+SELECT s.id, s.last_seq, s.state, a.deleted_at IS NOT NULL AS agent_deleted
+FROM chat_session s JOIN agent a ON a.tenant_id = s.tenant_id AND a.id = s.agent_id
+WHERE s.tenant_id = $1 AND s.id = $2
+FOR NO KEY UPDATE OF s;
+
+-- name: post_message
+-- Appends the user's message ($3 id, $4 content, $5 metadata) and a queued run ($6 id, $7 request id) with their events and the wake-up
+-- to a locked session.
+-- Returns the message and the run as JSON text, and the events.
+WITH session AS (
+    UPDATE chat_session SET message_seq = message_seq + 1, last_seq = last_seq + 2, updated_at = now()
+    WHERE tenant_id = $1 AND id = $2
+    RETURNING tenant_id, id, message_seq, last_seq
+), message AS (
+    INSERT INTO chat_message (tenant_id, id, session_id, run_id, seq, run_seq, role, content, metadata)
+    SELECT tenant_id, $3, id, $6, message_seq, message_seq, 'user', $4, $5::jsonb FROM session
+    RETURNING chat_message
+), new_run AS (
+    INSERT INTO run (tenant_id, id, session_id, seq, request_id)
+    SELECT tenant_id, $6, id, message_seq, $7::text FROM session
+    RETURNING run
+), wake_up AS (
+    INSERT INTO outbox (kind, subject_id, body)
+    SELECT 'ExecuteRun', $6, json_build_object('schema_version', 1, 'tenant_id', tenant_id, 'session_id', id, 'run_id', $6::uuid, 'request_id', $7::text)
+    FROM session
+), event AS (
+    INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
+    SELECT s.tenant_id, s.id, s.last_seq - 1, 'message.created', json_build_object('message', message_json(m.chat_message)) FROM session s, message m
+    UNION ALL
+    SELECT s.tenant_id, s.id, s.last_seq, 'run.queued', json_build_object(
+        'run_id', $6::uuid,
+        'position', (SELECT count(*) FROM run ahead WHERE ahead.session_id = s.id AND ahead.status <> 'finished'))
+    FROM session s
+    RETURNING seq, type, payload::text AS payload, created_at
+)
+SELECT (SELECT message_json(chat_message)::text FROM message) AS message, (SELECT row_to_json(run)::text FROM new_run) AS run,
+       e.seq, e.type, e.payload, e.created_at
+FROM event e ORDER BY e.seq;
+
+-- name: claim_run
+-- Takes a run ($1) for an owner ($2) until the lease ($3 interval) runs out: a queued run that is the first unfinished one of its session, or a
+-- running one whose lease has run out. One row when claimed, none otherwise.
+WITH claimed AS (
+    UPDATE run r SET
+        status = 'running', state = 'PLANNING', lease_owner = $2, lease_epoch = r.lease_epoch + 1, lease_until = now() + $3::interval, wake_at = now() + $3::interval,
+        attempts = r.attempts + 1, started_at = coalesce(r.started_at, now())
+    WHERE r.id = $1
+      AND ((r.status = 'queued' AND r.not_before <= now()) OR (r.status = 'running' AND r.lease_until < now()))
+      AND NOT EXISTS (SELECT FROM run e WHERE e.session_id = r.session_id AND e.seq < r.seq AND e.status <> 'finished')
+    RETURNING r.tenant_id, r.session_id, r.id, r.seq, r.step, r.usage, r.lease_epoch, r.attempts, r.request_id, r.created_at
+), session AS (
+    UPDATE chat_session s SET state = 'PLANNING', last_seq = s.last_seq + 1, updated_at = now()
+    FROM claimed c WHERE s.id = c.session_id
+    RETURNING s.tenant_id, s.id, s.last_seq
+), event AS (
+    INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
+    SELECT s.tenant_id, s.id, s.last_seq, 'run.state', json_build_object('run_id', c.id, 'state', 'PLANNING', 'step', c.step)
+    FROM session s, claimed c
+    RETURNING seq, type, payload::text AS payload, created_at
+)
+SELECT c.*, e.seq AS event_seq, e.type, e.payload, e.created_at AS event_created_at FROM claimed c, event e;
+
+-- name: advance_run
+-- Moves a run ($1) on, with everything that becomes visible by it, or does nothing. It is fenced: with an epoch ($2) it touches the run only
+-- while that lease stands; without one it ends a run from outside and takes the lease away.
+-- $3 state, $4 think step or null, $5 message or null, $6 journal entry or null, $7 and $8 types and payloads of the events after the
+-- message's own, $9 reason when this ends the run, $10 error, $11 usage of the run or null.
+-- Returns the events; no row means that the lease is lost or the run was finished already.
+WITH fenced AS (
+    UPDATE run SET
+        state = $3::text,
+        step = coalesce($4::integer, step),
+        usage = coalesce($11::jsonb, usage),
+        status = CASE WHEN $9::text IS NULL THEN status ELSE 'finished' END,
+        reason = $9::text,
+        error = $10::jsonb,
+        lease_owner = CASE WHEN $9::text IS NULL THEN lease_owner END,
+        lease_until = CASE WHEN $9::text IS NULL THEN lease_until END,
+        lease_epoch = lease_epoch + ($2::bigint IS NULL)::integer,
+        finished_at = CASE WHEN $9::text IS NOT NULL THEN now() END,
+        attempts = CASE WHEN $6::jsonb IS NULL THEN attempts ELSE 0 END
+    WHERE id = $1 AND ((status = 'running' AND lease_epoch = $2::bigint) OR ($2::bigint IS NULL AND status <> 'finished'))
+    RETURNING tenant_id, id, session_id, seq, lease_epoch
+), session AS (
+    UPDATE chat_session s SET
+        state = CASE WHEN $9::text IS NULL OR NOT EXISTS (
+            SELECT FROM run other WHERE other.session_id = s.id AND other.status = 'running' AND other.id <> f.id) THEN $3::text ELSE s.state END,
+        message_seq = s.message_seq + ($5::jsonb IS NOT NULL)::integer,
+        last_seq = s.last_seq + ($5::jsonb IS NOT NULL)::integer + cardinality($7::text[]),
+        updated_at = now()
+    FROM fenced f WHERE s.id = f.session_id
+    RETURNING s.tenant_id, s.id, s.message_seq, s.last_seq - cardinality($7::text[]) AS seq_before
+), message AS (
+    INSERT INTO chat_message (tenant_id, id, session_id, run_id, seq, run_seq, role, content, tool_calls, tool_call_id, tool_name, citations, usage, model, metadata)
+    SELECT s.tenant_id, m.id, s.id, $1, s.message_seq, f.seq, m.role, m.content, coalesce(m.tool_calls, '[]'), m.tool_call_id, m.tool_name,
+           coalesce(m.citations, '[]'), m.usage, m.model, coalesce(m.metadata, '{}')
+    FROM session s, fenced f, jsonb_to_record($5::jsonb) AS m (
+        id uuid, role text, content text, tool_calls jsonb, tool_call_id text, tool_name text, citations jsonb, usage jsonb, model text, metadata jsonb)
+    WHERE $5::jsonb IS NOT NULL
+    RETURNING chat_message
+), journal AS (
+    INSERT INTO run_step (tenant_id, run_id, n, step, kind, state, message_id, tool_name, tool_call_id, arguments, error, usage, lease_epoch, started_at)
+    SELECT f.tenant_id, f.id, j.n, j.step, j.kind, j.state, j.message_id, j.tool_name, j.tool_call_id, j.arguments, j.error, j.usage, f.lease_epoch, j.started_at
+    FROM fenced f, jsonb_to_record($6::jsonb) AS j (
+        n integer, step integer, kind text, state text, message_id uuid, tool_name text, tool_call_id text, arguments jsonb, error jsonb, usage jsonb, started_at timestamptz)
+    WHERE $6::jsonb IS NOT NULL
+), event AS (
+    INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
+    SELECT s.tenant_id, s.id, s.seq_before, 'message.created', json_build_object('message', message_json(m.chat_message)) FROM session s, message m
+    UNION ALL
+    SELECT s.tenant_id, s.id, s.seq_before + e.position, e.type, e.payload
+    FROM session s, unnest($7::text[], $8::json[]) WITH ORDINALITY AS e (type, payload, position)
+    RETURNING session_id, seq, type, payload::text AS payload, created_at
+)
+SELECT session_id, seq, type, payload, created_at FROM event ORDER BY seq;
+
+-- name: wake_next_run
+-- After a run of a session ($1) has ended, in the same transaction: the wake-up for the session's next queued run, if there is one.
+INSERT INTO outbox (kind, subject_id, body)
+SELECT 'ExecuteRun', id, json_build_object('schema_version', 1, 'tenant_id', tenant_id, 'session_id', session_id, 'run_id', id, 'request_id', request_id)
+FROM run WHERE session_id = $1 AND status = 'queued' ORDER BY seq LIMIT 1
+RETURNING subject_id;
+
+-- name: find_unfinished_run
+-- The oldest run of a session that has not ended, if any.
+SELECT id, status FROM run WHERE tenant_id = $1 AND session_id = $2 AND status <> 'finished' ORDER BY seq LIMIT 1;

@@ -1,0 +1,91 @@
+"""The connection pool: JSON and vector codecs, UTC, time limits, and patience at start."""
+
+import asyncio
+from typing import TypeAlias
+
+import asyncpg
+import orjson
+import structlog
+from pgvector.asyncpg import register_vector
+from pydantic import BaseModel, Field
+
+from shared.json_text import to_json
+
+log = structlog.get_logger()
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+PooledConnection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[asyncpg.Record]"
+AnyConnection: TypeAlias = "Connection | PooledConnection"
+Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
+
+# What PostgreSQL being away, restarting or too busy looks like: worth another try, and nobody's bug.
+DATABASE_TROUBLE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.TransactionRollbackError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.InterfaceError,
+)
+
+
+class PoolSettings(BaseModel):
+    """Sizes and time limits of a service's pool."""
+
+    min_size: int = Field(default=1, ge=0)
+    max_size: int = Field(default=10, ge=1)
+    connect_timeout: float = Field(default=5.0, gt=0, description="seconds")
+    command_timeout: float = Field(default=30.0, gt=0, description="seconds a statement may take")
+    lock_timeout: float = Field(default=10.0, gt=0, description="seconds to wait for a row lock")
+    start_timeout: float = Field(default=120.0, gt=0, description="seconds to wait for the database at start")
+
+
+async def _prepare_connection(connection: "Connection") -> None:
+    # json columns stay text: events are sent to clients exactly as they were stored.
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=to_json, decoder=orjson.loads)
+    await register_vector(connection)
+
+
+async def open_pool(database_url: str, application_name: str, settings: PoolSettings) -> "Pool":
+    """A pool on a migrated database; waits for one that is not up or not migrated yet.
+
+    Raises asyncpg's or the system's error when `start_timeout` has passed.
+    """
+    async with asyncio.timeout(settings.start_timeout):
+        while True:
+            try:
+                return await _try_open(database_url, application_name, settings)
+            except (
+                *DATABASE_TROUBLE,
+                asyncpg.InvalidCatalogNameError,
+                asyncpg.UndefinedTableError,
+                ValueError,
+            ) as error:
+                # ValueError: pgvector's type is not there because the migrations have not run yet.
+                log.warning("database.waiting", cause=type(error).__name__)
+                await asyncio.sleep(0.5)
+
+
+async def _try_open(database_url: str, application_name: str, settings: PoolSettings) -> "Pool":
+    pool = await asyncpg.create_pool(
+        database_url,
+        min_size=settings.min_size,
+        max_size=settings.max_size,
+        timeout=settings.connect_timeout,
+        command_timeout=settings.command_timeout,
+        init=_prepare_connection,
+        server_settings={
+            "application_name": application_name,
+            "timezone": "UTC",
+            "lock_timeout": str(int(settings.lock_timeout * 1000)),
+            "idle_in_transaction_session_timeout": "60000",
+        },
+    )
+    try:
+        await pool.execute("SELECT FROM session_event LIMIT 1")
+    except BaseException:
+        await pool.close()
+        raise
+    return pool

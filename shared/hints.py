@@ -1,0 +1,102 @@
+"""Hints: a transient broadcast of what has just been committed. Sending never waits, and nothing depends on arrival."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+import structlog
+from aio_pika import ExchangeType, Message
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+
+from shared.amqp import BROKER_TROUBLE, Link, NotConnected
+from shared.contracts.hints import EventFrame, MessageDelta, RunCancelled, StreamAdvanced
+from shared.topology import HINTS
+
+log = structlog.get_logger()
+
+_MAX_WAITING = 10_000
+_MAX_FRAME_BYTES = 200_000  # larger events are read from the table, no message grows beyond 256 KiB
+
+HintMessage = StreamAdvanced | MessageDelta | RunCancelled
+
+
+class HintSender(Protocol):
+    """Where the core hands its hints to."""
+
+    def send(self, hint: HintMessage) -> None: ...
+
+
+def stream_advanced(stream_id: UUID, frames: Sequence[EventFrame]) -> StreamAdvanced:
+    """The hint for freshly committed events, in order; at least one."""
+    fits = sum(len(frame.data) for frame in frames) * 2 < _MAX_FRAME_BYTES
+    return StreamAdvanced(stream_id=stream_id, last_seq=frames[-1].seq, events=tuple(frames) if fits else ())
+
+
+class HintPublisher:
+    """Publishes hints from a bounded queue; drops them while the broker is away or slow."""
+
+    def __init__(self, rabbitmq_url: str, service: str) -> None:
+        self._link = Link(rabbitmq_url, f"{service}.hints-out", _declare_exchange)
+        self._waiting: asyncio.Queue[HintMessage] = asyncio.Queue(_MAX_WAITING)
+
+    def send(self, hint: HintMessage) -> None:
+        """Queues a hint; never waits, and drops it when too many are waiting."""
+        if not self._waiting.full():
+            self._waiting.put_nowait(hint)
+
+    async def run(self) -> None:
+        """Publishes for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._link.run())
+            group.create_task(self._publish_for_ever())
+
+    async def _publish_for_ever(self) -> None:
+        while True:
+            hint = await self._waiting.get()
+            try:
+                exchange = await self._link.channel.get_exchange(HINTS, ensure=False)
+                routing_key = str(hint.run_id if isinstance(hint, RunCancelled) else hint.stream_id)
+                message = Message(hint.model_dump_json().encode(), content_type="application/json", type=hint.kind)
+                await exchange.publish(message, routing_key=routing_key, mandatory=False, timeout=5)
+            except (*BROKER_TROUBLE, NotConnected):
+                pass  # a hint: the reader finds the row by its poll
+
+
+async def _declare_exchange(channel: AbstractChannel) -> None:
+    await channel.declare_exchange(HINTS, ExchangeType.FANOUT, durable=True)
+
+
+class HintListener:
+    """Feeds every hint to `on_hint(kind, routing_key, body)`, undecoded: most hints interest nobody here.
+
+    `on_gap` is called when hints may have been missed.
+    """
+
+    def __init__(
+        self, rabbitmq_url: str, service: str, on_hint: Callable[[str, str, bytes], None], on_gap: Callable[[], None]
+    ) -> None:
+        self._on_hint = on_hint
+        self._on_gap = on_gap
+        self._link = Link(rabbitmq_url, f"{service}.hints-in", self._subscribe)
+
+    @property
+    def ready(self) -> bool:
+        return self._link.ready.is_set()
+
+    async def run(self) -> None:
+        """Listens for ever."""
+        await self._link.run()
+
+    async def _subscribe(self, channel: AbstractChannel) -> None:
+        exchange = await channel.declare_exchange(HINTS, ExchangeType.FANOUT, durable=True)
+        queue = await channel.declare_queue(exclusive=True, auto_delete=True)
+        await queue.bind(exchange)
+        await queue.consume(self._take, no_ack=True)
+        self._on_gap()
+
+    async def _take(self, message: AbstractIncomingMessage) -> None:
+        try:
+            self._on_hint(message.type or "", message.routing_key or "", message.body)
+        except ValueError as error:
+            log.warning("hint.unreadable", cause=type(error).__name__)

@@ -1,0 +1,107 @@
+"""The outbox: wake-ups are rows first, written in the transaction that makes them necessary, and messages second.
+
+The relay locks rows, publishes them with confirms, deletes those that the broker has taken, and commits. A crash between confirm and
+commit sends a wake-up twice, which is harmless. Any relay may send any row.
+"""
+
+import asyncio
+from pathlib import Path
+
+import asyncpg
+import structlog
+from aio_pika import DeliveryMode, Message
+from aio_pika.abc import AbstractChannel
+from aio_pika.exceptions import DeliveryError, PublishError
+
+from shared.amqp import BROKER_TROUBLE, Link, NotConnected
+from shared.contracts.base import Contract
+from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
+from shared.db.queries import load_queries
+from shared.ids import new_id
+from shared.topology import QUEUE_OF_KIND, declare_all
+
+log = structlog.get_logger()
+
+SQL = load_queries(Path(__file__).with_name("outbox.sql"))
+
+_POLL_SECONDS = 1.0
+_BATCH = 100
+_PUBLISH_SECONDS = 5.0
+
+
+class OutboxRelay:
+    """Publishes outbox rows. `nudge()` after a commit makes it look at once; a poll a second is the guarantee."""
+
+    def __init__(self, pool: Pool, rabbitmq_url: str, service: str) -> None:
+        self._pool = pool
+        self._link = Link(rabbitmq_url, f"{service}.outbox", declare_all, confirms=True)
+        self._wanted = asyncio.Event()
+
+    def nudge(self) -> None:
+        """Says that rows may be waiting; never blocks."""
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Relays for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._link.run())
+            group.create_task(self._relay_for_ever())
+
+    async def _relay_for_ever(self) -> None:
+        while True:
+            await self._link.ready.wait()
+            try:
+                async with asyncio.timeout(_POLL_SECONDS):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass  # the poll
+            self._wanted.clear()
+            try:
+                while await self._relay_batch() == _BATCH:
+                    pass
+            except (*DATABASE_TROUBLE, *BROKER_TROUBLE, NotConnected) as error:
+                log.warning("outbox.delayed", cause=type(error).__name__)
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _relay_batch(self) -> int:
+        """Sends up to a batch of rows; returns how many there were."""
+        async with self._pool.acquire() as connection, connection.transaction():
+            rows = await connection.fetch(SQL["take_outbox"], _BATCH)
+            if not rows:
+                return 0
+            channel = self._link.channel
+            outcomes = await asyncio.gather(*(_publish(channel, row) for row in rows), return_exceptions=True)
+            sent = [row["id"] for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
+            await connection.execute(SQL["delete_outbox"], sent)
+        await self._mend(channel, outcomes)
+        return len(rows)
+
+    async def _mend(self, channel: AbstractChannel, outcomes: list[BaseException | None]) -> None:
+        failed = [outcome for outcome in outcomes if outcome is not None]
+        if not failed:
+            return
+        log.warning("outbox.refused", count=len(failed), cause=type(failed[0]).__name__)
+        if any(isinstance(error, DeliveryError | PublishError) for error in failed):
+            await declare_all(channel)  # a queue is gone: the next round finds it again
+            self.nudge()
+        else:
+            raise failed[0]
+
+
+async def _publish(channel: AbstractChannel, row: asyncpg.Record) -> None:
+    message = Message(
+        row["body"].encode(),
+        content_type="application/json",
+        delivery_mode=DeliveryMode.PERSISTENT,
+        # One id a publish call: two calls in flight with the same id on one channel could swap their confirmations.
+        message_id=str(new_id()),
+        type=row["kind"],
+    )
+    await channel.default_exchange.publish(
+        message, routing_key=QUEUE_OF_KIND[row["kind"]], mandatory=True, timeout=_PUBLISH_SECONDS
+    )
+
+
+async def add_to_outbox(connection: AnyConnection, kind: str, subject_id: object, message: Contract) -> None:
+    """Writes a wake-up; call it inside the transaction that makes it necessary, and `nudge()` the relay after the commit."""
+    await connection.execute(SQL["add_outbox"], kind, subject_id, message.model_dump_json())

@@ -1,0 +1,152 @@
+"""How a service process lives: loops in the background, a consumer, and an end in a stated order.
+
+Start: loops, health, then the consumer (which waits for a broker that is not up yet).
+End, on SIGTERM or SIGINT: stop consuming, drain (finish or hand back), close the broker connection, stop the loops.
+"""
+
+import asyncio
+import logging
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+import uvloop
+from faststream import FastStream
+from faststream.rabbit import RabbitBroker
+
+from shared.db.pool import Pool
+from shared.health import Check, HealthServer
+from shared.model_registry import ModelRegistry, RegistryError, load_registry
+from shared.settings import CommonSettings
+
+log = structlog.get_logger()
+
+Loop = Callable[[], Awaitable[None]]
+
+_GRACE_SECONDS = 10.0
+
+
+async def _nothing() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The parts of a process. `loops` run for ever; `drain` ends the work after consuming has stopped; `close` releases the rest."""
+
+    name: str
+    broker: RabbitBroker
+    loops: Sequence[Loop]
+    checks: Mapping[str, Check]
+    drain: Callable[[], Awaitable[None]] = field(default=_nothing)
+    close: Callable[[], Awaitable[None]] = field(default=_nothing)
+
+
+def make_broker(settings: CommonSettings, service: str) -> RabbitBroker:
+    """FastStream's broker, patient at start and quiet about single messages (failures are logged)."""
+    return RabbitBroker(
+        settings.rabbitmq_url.get_secret_value(),
+        fail_fast=False,
+        reconnect_interval=1.0,
+        graceful_timeout=_GRACE_SECONDS,
+        app_id=service,
+        logger=logging.getLogger("faststream.broker"),
+        log_level=logging.DEBUG,
+    )
+
+
+def load_models(path: Path) -> ModelRegistry:
+    """The models file; a wrong one ends the process at once (exit code 2), models that can't be used are named in the log."""
+    try:
+        registry = load_registry(path)
+    except RegistryError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(2) from None
+    for name, problem in registry.problems().items():
+        log.warning("model.unusable", model=name, problem=problem)
+    return registry
+
+
+def database_check(pool: Pool) -> Check:
+    """True while the database answers."""
+
+    async def check() -> bool:
+        return bool(await pool.fetchval("SELECT 1", timeout=2) == 1)
+
+    return check
+
+
+def consumer_check(broker: RabbitBroker) -> Check:
+    """True while every subscriber of the broker has a consumer that the server knows of; an open connection is not enough."""
+
+    async def check() -> bool:
+        return all([await _consumes(subscriber) for subscriber in broker.subscribers])
+
+    return check
+
+
+async def _consumes(subscriber: object) -> bool:
+    queue = getattr(subscriber, "_queue_obj", None)
+    tag = getattr(subscriber, "_consumer_tag", None)
+    if queue is None or tag is None or queue.channel.is_closed:
+        return False
+    channel = await queue.channel.get_underlay_channel()
+    return tag in channel.consumers
+
+
+async def run_service(service: Service, settings: CommonSettings) -> None:
+    """Runs until SIGTERM or SIGINT. Raises the error of a loop that failed, after an orderly end."""
+    app = FastStream(service.broker, logger=None, lifespan=_lifespan(service, settings))
+
+    @app.on_shutdown
+    async def stop_taking_then_drain() -> None:
+        log.info("service.stopping")
+        for subscriber in service.broker.subscribers:
+            await subscriber.stop()
+        await service.drain()
+
+    @app.after_startup
+    async def announce() -> None:
+        log.info("service.started")
+
+    await app.run()
+    log.info("service.stopped")
+
+
+def _lifespan(service: Service, settings: CommonSettings) -> Callable[[], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        loops = list(service.loops)
+        if settings.health_port:
+            loops.append(HealthServer(settings.health_host, settings.health_port, service.checks).run)
+        async with background(loops):
+            yield
+        await service.close()
+
+    return lifespan
+
+
+@asynccontextmanager
+async def background(loops: Sequence[Loop]) -> AsyncIterator[None]:
+    """Runs loops for the time of the block. A loop that fails ends the block with its error."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_keep(loop)) for loop in loops]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def _keep(loop: Loop) -> None:
+    await loop()
+
+
+def main(start: Callable[[], Awaitable[None]]) -> None:
+    """The entry point of a service process."""
+    uvloop.run(_awaited(start))
+
+
+async def _awaited(start: Callable[[], Awaitable[None]]) -> None:
+    await start()
