@@ -1,0 +1,1 @@
+"""From bytes to sections: one module a format, chosen by `documents.parse`."""

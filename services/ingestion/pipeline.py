@@ -1,0 +1,193 @@
+"""From a claimed document to searchable chunks.
+
+1. `parsing` (set by the claim): load the bytes of the claimed version; parse, clean and cut them in a subprocess.
+2. `splitting`: make chunks of the pieces, with their terms for keyword search and their texts to embed.
+3. `embedding` n/m: ask for the vectors that the cache lacks, batch by batch; each batch is in the cache before the next is asked for.
+4. `ready`: one transaction swaps the chunks in.
+
+The ways out: `ready`; `failed`, when the document or the model's answer is at fault, or after too many attempts; `queued` for later, when
+the world is (no embeddings server); `queued` for now, handed back, when this process stops. Each write is fenced: a worker whose
+lease is gone, whose document was deleted or has newer bytes gets LeaseLost and writes nothing.
+"""
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, Protocol
+from uuid import UUID
+
+import structlog
+
+from services.ingestion.chunks import Chunk, make_chunk
+from services.ingestion.sections import Piece
+from services.ingestion.text import DocumentError
+from shared.contracts.knowledge_settings import KnowledgeBaseSettings
+from shared.errors import CodedError, ErrorInfo, LeaseLost
+from shared.failpoints import failpoint
+
+log = structlog.get_logger()
+
+WorkingState = Literal["splitting", "embedding"]
+
+_CHUNKS_PER_TURN = 16  # about 10 ms of work, then the event loop gets a turn
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDocument:
+    """A document and the lease on it. `settings` are its knowledge base's, as stored."""
+
+    tenant_id: UUID
+    knowledge_base_id: UUID
+    id: UUID
+    version: int
+    filename: str
+    media_type: str
+    epoch: int
+    attempts: int
+    request_id: str | None
+    embedding_model: str
+    settings: Mapping[str, Any]
+    waited: float  # seconds from the last change of its state to the claim
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """`done` of `total` chunks are embedded. `fresh`: some of them by this attempt, so that it counts as progress."""
+
+    state: WorkingState
+    done: int
+    total: int
+    fresh: bool = False
+
+
+class DocumentStore(Protocol):
+    """The document's row and chunks.
+
+    `fail`, `delay` and `hand_back` end the lease. All raise LeaseLost when it is gone, and a retryable CodedError while the
+    database is away.
+    """
+
+    async def load(self, document: ClaimedDocument) -> bytes: ...
+    async def advance(self, document: ClaimedDocument, progress: Progress) -> None: ...
+    async def swap_in(self, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: "TextEmbedder") -> None: ...
+    async def fail(self, document: ClaimedDocument, error: ErrorInfo) -> None: ...
+    async def delay(self, document: ClaimedDocument, error: ErrorInfo) -> None: ...
+    async def hand_back(self, document: ClaimedDocument) -> None: ...
+
+
+class Parser(Protocol):
+    """Raises DocumentError for what can't be read."""
+
+    async def parse(
+        self, data: bytes, *, filename: str, media_type: str, settings: KnowledgeBaseSettings
+    ) -> list[Piece]: ...
+
+
+class TextEmbedder(Protocol):
+    """One embedding model behind the cache. `cache_name` and `key` say where a text's vector is found."""
+
+    cache_name: str
+    batch_size: int
+
+    def key(self, text: str) -> bytes: ...
+    async def missing(self, texts: Sequence[str]) -> list[str]: ...
+    async def embed(self, texts: Sequence[str]) -> None: ...
+
+
+class Embedders(Protocol):
+    """Embedders by the model's name. Raises CodedError for a model that can't be used."""
+
+    def embedder(self, model: str) -> TextEmbedder: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ingestion:
+    """Works on one claimed document after another, or on several at once. `progress_every` is in seconds."""
+
+    store: DocumentStore
+    parser: Parser
+    embedders: Embedders
+    progress_every: float
+
+    async def run(self, document: ClaimedDocument) -> None:
+        """Brings a document to one of the ways out. Raises nothing but CancelledError, after handing the document back."""
+        try:
+            await self._ingest(document)
+        except asyncio.CancelledError:
+            await _conclude(self.store.hand_back(document))
+            raise
+        except LeaseLost:
+            log.warning("document.lost")
+        except DocumentError as error:
+            await _conclude(self.store.fail(document, ErrorInfo(code=error.code, message=str(error))))
+        except CodedError as error:
+            end = self.store.delay if error.retryable else self.store.fail
+            await _conclude(end(document, error.info))
+        except Exception:
+            log.exception("document.crashed")
+            error_info = ErrorInfo(code="internal_error", message="the document could not be processed")
+            await _conclude(self.store.delay(document, error_info))
+
+    async def _ingest(self, document: ClaimedDocument) -> None:
+        started = time.monotonic()
+        settings = KnowledgeBaseSettings.model_validate(document.settings)
+        embedder = self.embedders.embedder(document.embedding_model)
+        data = await self.store.load(document)
+        pieces = await self.parser.parse(
+            data, filename=document.filename, media_type=document.media_type, settings=settings
+        )
+        failpoint("document_parsed")
+        log.info("document.parsed", bytes=len(data), chunks=len(pieces), ms=_ms_since(started))
+        await self.store.advance(document, Progress("splitting", 0, len(pieces)))
+        chunks = await _make_chunks(pieces, settings)
+        await self._embed(document, chunks, embedder)
+        failpoint("document_embedded")
+        await self.store.swap_in(document, chunks, embedder)
+        log.info("document.ready", chunks=len(chunks), ms=_ms_since(started))
+
+    async def _embed(self, document: ClaimedDocument, chunks: Sequence[Chunk], embedder: TextEmbedder) -> None:
+        """Brings the vectors of all chunks into the cache, with progress."""
+        started = announced = time.monotonic()
+        missing = await embedder.missing(list(dict.fromkeys(text for chunk in chunks for text in chunk.texts.values())))
+        needed = _needed(chunks, missing)
+        total, embedded = len(chunks), 0
+        await self.store.advance(document, Progress("embedding", bisect_right(needed, 0), total))
+        while batch := missing[embedded : embedded + embedder.batch_size]:
+            await embedder.embed(batch)
+            embedded += len(batch)
+            if embedded == len(missing) or time.monotonic() - announced >= self.progress_every:
+                announced = time.monotonic()
+                done = bisect_right(needed, embedded)
+                await self.store.advance(document, Progress("embedding", done, total, fresh=True))
+        log.info("document.embedded", texts=len(missing), ms=_ms_since(started))
+
+
+async def _conclude(ending: Awaitable[None]) -> None:
+    try:
+        await ending
+    except LeaseLost:
+        log.warning("document.lost")
+    except CodedError as error:
+        log.warning("document.abandoned", code=error.code)  # the lease runs out, and a sweeper finds the document
+
+
+async def _make_chunks(pieces: Sequence[Piece], settings: KnowledgeBaseSettings) -> list[Chunk]:
+    chunks = []
+    for number, piece in enumerate(pieces, start=1):
+        chunks.append(make_chunk(piece, settings.embed))
+        if number % _CHUNKS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return chunks
+
+
+def _needed(chunks: Sequence[Chunk], missing: Sequence[str]) -> list[int]:
+    """For each chunk, how many of the missing texts, in their order, must be embedded until it has all its vectors. Never falls."""
+    position = {text: number for number, text in enumerate(missing, start=1)}
+    return list(accumulate((max(position.get(text, 0) for text in chunk.texts.values()) for chunk in chunks), max))
+
+
+def _ms_since(started: float) -> int:
+    return round((time.monotonic() - started) * 1000)

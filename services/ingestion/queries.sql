@@ -1,0 +1,154 @@
+-- name: claim_document
+-- Takes a document ($1 tenant, $2 id) for an owner ($3) until the lease ($4 interval) runs out, when it is unfinished, due and nobody's. One row when
+-- claimed, none otherwise.
+UPDATE document d SET
+    state = 'parsing', progress_done = 0, progress_total = 0, error = NULL,
+    lease_owner = $3, lease_epoch = d.lease_epoch + 1, lease_until = now() + $4::interval,
+    attempts = d.attempts + 1, updated_at = now()
+FROM knowledge_base k, document before
+WHERE d.tenant_id = $1 AND d.id = $2
+  AND k.tenant_id = d.tenant_id AND k.id = d.knowledge_base_id
+  AND before.tenant_id = d.tenant_id AND before.id = d.id
+  AND d.state NOT IN ('ready', 'failed') AND d.not_before <= now() AND (d.lease_until IS NULL OR d.lease_until <= now())
+RETURNING d.tenant_id, d.knowledge_base_id, d.id, d.version, d.filename, d.media_type, d.lease_epoch, d.attempts, d.request_id,
+          k.embedding_model, k.settings, extract(epoch FROM now() - before.updated_at)::float8 AS waited;
+
+-- name: load_document
+-- The bytes of a version ($3) of a document ($1 tenant, $2 id), in parts.
+SELECT data FROM document_blob WHERE tenant_id = $1 AND document_id = $2 AND version = $3 ORDER BY part;
+
+-- name: advance_document
+-- Moves a claimed document ($1 id, $2 epoch, $3 version) on to a state ($4) with its progress ($5 of $6); $7 says that something was achieved, so that its
+-- attempts count from the start again. No row when the lease is lost.
+UPDATE document SET
+    state = $4, progress_done = $5, progress_total = $6, attempts = CASE WHEN $7 THEN 0 ELSE attempts END, updated_at = now()
+WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
+RETURNING id;
+
+-- name: finish_document
+-- Makes the claimed version ($3) of a document ($1 id, $2 epoch) the one that searches see, with its number of chunks ($4), and ends the lease. No row when
+-- the lease is lost. The chunks follow in the same transaction, which keeps the document's row locked against its deletion.
+UPDATE document SET
+    state = 'ready', current_version = version, chunk_count = $4, progress_done = $4, progress_total = $4, error = NULL,
+    lease_owner = NULL, lease_until = NULL, attempts = 0, updated_at = now()
+WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
+RETURNING id;
+
+-- name: fail_document
+-- Ends a claimed document ($1 id, $2 epoch, $3 version) with an error ($4). What searches see stays as it was. No row when the lease is lost.
+UPDATE document SET state = 'failed', error = $4, lease_owner = NULL, lease_until = NULL, updated_at = now()
+WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
+RETURNING id;
+
+-- name: delay_document
+-- Puts a claimed document ($1 id, $2 epoch, $3 version) back for later: at a random moment within 2^attempts seconds, at most $4; or fails it with an error ($6)
+-- after so many attempts ($5). lease_until in the past says that no wake-up is on its way. No row when the lease is lost.
+UPDATE document SET
+    state = CASE WHEN attempts < $5 THEN 'queued' ELSE 'failed' END,
+    error = CASE WHEN attempts < $5 THEN NULL ELSE $6::jsonb END,
+    lease_owner = NULL,
+    lease_until = CASE WHEN attempts < $5 THEN now() END,
+    not_before = now() + random() * least(2 ^ least(attempts, 30), $4::float8) * interval '1 second',
+    updated_at = now()
+WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
+RETURNING state, extract(epoch FROM not_before - now())::float8 AS seconds;
+
+-- name: hand_back_document
+-- Puts a claimed document ($1 id, $2 epoch, $3 version) back for now, with a wake-up, as if this claim had not been. No row when the lease is lost.
+WITH handed_back AS (
+    UPDATE document SET
+        state = 'queued', progress_done = 0, progress_total = 0, lease_owner = NULL, lease_until = NULL, not_before = now(),
+        attempts = greatest(attempts - 1, 0), updated_at = now()
+    WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
+    RETURNING tenant_id, knowledge_base_id, id, request_id
+)
+INSERT INTO outbox (kind, subject_id, body)
+SELECT 'IngestDocument', id, json_build_object(
+    'schema_version', 1, 'tenant_id', tenant_id, 'knowledge_base_id', knowledge_base_id, 'document_id', id, 'request_id', request_id)
+FROM handed_back
+RETURNING subject_id;
+
+-- name: renew_leases
+-- Extends the leases ($3 interval) of an owner ($2) on documents ($1) and returns the ids that are still the owner's. A row that is locked, by the swap of
+-- its own job as a rule, is not waited for: nobody else can claim it before the lock is released.
+WITH free AS (
+    SELECT id FROM document WHERE id = ANY ($1::uuid[]) AND lease_owner = $2 FOR NO KEY UPDATE SKIP LOCKED
+), renewed AS (
+    UPDATE document d SET lease_until = now() + $3::interval FROM free WHERE d.id = free.id
+)
+SELECT id FROM document WHERE id = ANY ($1::uuid[]) AND lease_owner = $2;
+
+-- name: delete_chunks
+-- Removes all chunks of a document ($1 tenant, $2 id), vectors included.
+DELETE FROM chunk WHERE tenant_id = $1 AND document_id = $2;
+
+-- name: insert_chunks
+-- Adds chunks ($5, a JSON array) of a version ($4) of a document ($1 tenant, $2 knowledge base, $3 id).
+INSERT INTO chunk (
+    tenant_id, knowledge_base_id, document_id, version, id, ordinal, title, heading_path, content, char_start, char_end, keywords, keyword_count)
+SELECT $1, $2, $3, $4, c.id, c.ordinal, c.title, c.heading_path, c.content, c.char_start, c.char_end, c.keywords, c.keyword_count
+FROM json_to_recordset($5::json) AS c (
+    id uuid, ordinal integer, title text, heading_path text[], content text, char_start integer, char_end integer, keywords tsvector,
+    keyword_count integer);
+
+-- name: insert_embeddings
+-- Gives chunks ($4, one entry a vector) of a knowledge base ($1 tenant, $2 id) their vectors for fields ($5) from the cache, by model ($3) and text ($6).
+INSERT INTO chunk_embedding (tenant_id, knowledge_base_id, chunk_id, field, embedding)
+SELECT $1, $2, wanted.chunk_id, wanted.field, cached.embedding
+FROM unnest($4::uuid[], $5::text[], $6::bytea[]) AS wanted (chunk_id, field, text_sha256)
+JOIN embedding_cache cached ON cached.model = $3 AND cached.text_sha256 = wanted.text_sha256;
+
+-- name: delete_old_blobs
+-- Forgets the bytes of all versions of a document ($1 tenant, $2 id) before this one ($3).
+DELETE FROM document_blob WHERE tenant_id = $1 AND document_id = $2 AND version < $3;
+
+-- name: find_cached
+-- Which of these texts ($2) have a vector of this model ($1).
+SELECT text_sha256 FROM embedding_cache WHERE model = $1 AND text_sha256 = ANY ($2::bytea[]);
+
+-- name: cache_embeddings
+-- Keeps vectors ($3) of a model ($1) by their texts ($2).
+INSERT INTO embedding_cache (model, text_sha256, embedding)
+SELECT $1, cached.text_sha256, cached.embedding FROM unnest($2::bytea[], $3::vector[]) AS cached (text_sha256, embedding)
+ON CONFLICT DO NOTHING;
+
+-- name: prune_cache
+-- Forgets up to so many ($2) vectors that are older than this ($1 interval).
+DELETE FROM embedding_cache WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM embedding_cache WHERE created_at < now() - $1::interval LIMIT $2));
+
+-- name: expire_leases_of_the_dead
+-- Ends the leases of owners who no longer hold their lock ($1, see shared/leases.py). A lease is left alone in its first seconds ($2: the lease's length less
+-- these, an interval), so that a process that has just started, or has lost its connection for a moment, keeps its work.
+UPDATE document d SET lease_until = now()
+WHERE d.state NOT IN ('ready', 'failed') AND d.lease_owner IS NOT NULL
+  AND d.lease_until > now() AND d.lease_until < now() + $2::interval
+  AND NOT EXISTS (
+    SELECT FROM pg_locks l
+    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND l.classid::bigint = $1
+      AND l.objid::bigint = hashtext(d.lease_owner::text)::bigint & 4294967295) -- an oid is unsigned, a hash is not
+RETURNING d.id;
+
+-- name: wake_documents
+-- Writes wake-ups for up to so many ($2) unfinished documents that are due, nobody's and without one in the outbox: those whose lease ran out, was expired
+-- or ended in a delay; and those that have waited for this long ($1 interval) since their last wake-up, which may have been lost. not_before becomes
+-- the time of the wake-up.
+WITH asleep AS (
+    SELECT tenant_id, id FROM document d
+    WHERE state NOT IN ('ready', 'failed') AND not_before <= now()
+      AND CASE WHEN lease_until IS NULL THEN not_before <= now() - $1::interval ELSE lease_until <= now() END
+      AND NOT EXISTS (SELECT FROM outbox o WHERE o.subject_id = d.id)
+    ORDER BY not_before LIMIT $2
+    FOR NO KEY UPDATE SKIP LOCKED
+), woken AS (
+    UPDATE document d SET lease_owner = NULL, lease_until = NULL, not_before = now()
+    FROM asleep WHERE d.tenant_id = asleep.tenant_id AND d.id = asleep.id
+    RETURNING d.tenant_id, d.knowledge_base_id, d.id, d.request_id
+)
+INSERT INTO outbox (kind, subject_id, body)
+SELECT 'IngestDocument', id, json_build_object(
+    'schema_version', 1, 'tenant_id', tenant_id, 'knowledge_base_id', knowledge_base_id, 'document_id', id, 'request_id', request_id)
+FROM woken
+RETURNING subject_id;

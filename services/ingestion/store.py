@@ -1,0 +1,218 @@
+"""The rows of documents and chunks. Every change of a document is fenced by its lease and commits together with its event."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import orjson
+import structlog
+
+from services.ingestion.chunks import Chunk
+from services.ingestion.pipeline import ClaimedDocument, Progress, TextEmbedder
+from shared.contracts.hints import EventFrame
+from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
+from shared.db.queries import load_queries
+from shared.documents import append_document_event
+from shared.errors import CodedError, ErrorInfo, LeaseLost
+from shared.failpoints import failpoint
+from shared.hints import HintSender, stream_advanced
+from shared.ids import new_id
+from shared.keyword_vector import keyword_vector_text
+from shared.leases import LeaseSettings
+
+log = structlog.get_logger()
+
+SQL = load_queries(Path(__file__).with_name("queries.sql"))
+
+_CHUNKS_PER_STATEMENT = 1000
+_SWAP_SECONDS = 300.0  # one statement of the swap may take longer than others
+_MAX_DELAY_SECONDS = 300.0
+_MAX_ERROR_CHARS = 1000
+
+
+class DatabaseAway(CodedError):
+    """The database can't be reached, or is too busy."""
+
+    code = "database_unavailable"
+    retryable = True
+
+
+class EmbeddingsMissing(CodedError):
+    """The cache was pruned between embedding and swap: the next attempt embeds what is missing."""
+
+    code = "embeddings_missing"
+    retryable = True
+
+
+class DocumentStore:
+    """Claims documents and writes their progress, their chunks and their end; sends a hint after each commit."""
+
+    def __init__(self, pool: Pool, owner: UUID, leases: LeaseSettings, hints: HintSender) -> None:
+        self._pool = pool
+        self._owner = owner
+        self._leases = leases
+        self._hints = hints
+
+    async def claim(self, tenant_id: UUID, document_id: UUID) -> ClaimedDocument | None:
+        """Takes a document, or None when it is finished, not due, somebody else's or gone, or has been tried too often."""
+        async with self._transaction() as connection:
+            row = await connection.fetchrow(
+                SQL["claim_document"], tenant_id, document_id, self._owner, self._leases.lease_interval
+            )
+            if row is None:
+                return None
+            document = _to_claimed(row)
+            exhausted = document.attempts > self._leases.max_attempts
+            if exhausted:
+                error = ErrorInfo(
+                    code="attempts_exhausted", message=f"given up after {self._leases.max_attempts} attempts"
+                )
+                await _fenced(connection, "fail_document", document, _to_stored(error))
+            frames = await _append_event(connection, document)
+        self._announce(document, frames)
+        if exhausted:
+            log.error("document.failed", code="attempts_exhausted")
+        return None if exhausted else document
+
+    async def load(self, document: ClaimedDocument) -> bytes:
+        """The whole file. Raises LeaseLost when the bytes of this version are gone."""
+        async with self._transaction() as connection:
+            rows = await connection.fetch(
+                SQL["load_document"], document.tenant_id, document.id, document.version, timeout=_SWAP_SECONDS
+            )
+        if not rows:
+            raise LeaseLost("the document was deleted or has newer bytes")
+        return b"".join(row["data"] for row in rows)
+
+    async def advance(self, document: ClaimedDocument, progress: Progress) -> None:
+        """Commits a state and its progress."""
+        async with self._change(document) as connection:
+            arguments = (progress.state, progress.done, progress.total, progress.fresh)
+            await _fenced(connection, "advance_document", document, *arguments)
+
+    async def swap_in(self, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: TextEmbedder) -> None:
+        """Replaces the document's chunks by these; searches see all of the old ones or all of the new ones."""
+        async with self._change(document) as connection:
+            await _fenced(connection, "finish_document", document, len(chunks))
+            await connection.execute(SQL["delete_chunks"], document.tenant_id, document.id, timeout=_SWAP_SECONDS)
+            remaining = iter(chunks)
+            while part := list(islice(remaining, _CHUNKS_PER_STATEMENT)):
+                await _insert_chunks(connection, document, part, vectors)
+            await connection.execute(SQL["delete_old_blobs"], document.tenant_id, document.id, document.version)
+            failpoint("document_swapping")
+
+    async def fail(self, document: ClaimedDocument, error: ErrorInfo) -> None:
+        """Ends the document with an error that its owner will read."""
+        async with self._change(document) as connection:
+            await _fenced(connection, "fail_document", document, _to_stored(error))
+        log.warning("document.failed", code=error.code, cause=error.message)
+
+    async def delay(self, document: ClaimedDocument, error: ErrorInfo) -> None:
+        """Puts the document back with growing pauses, or fails it after too many attempts without progress."""
+        async with self._change(document) as connection:
+            arguments = (_MAX_DELAY_SECONDS, self._leases.max_attempts, _to_stored(error))
+            ended = await _fenced(connection, "delay_document", document, *arguments)
+        event = "document.failed" if ended["state"] == "failed" else "document.delayed"
+        log.warning(event, code=error.code, cause=error.message, seconds=round(ended["seconds"], 1))
+
+    async def hand_back(self, document: ClaimedDocument) -> None:
+        """Puts the document back with a wake-up; the attempt doesn't count."""
+        async with self._change(document) as connection:
+            await _fenced(connection, "hand_back_document", document)
+        log.info("document.handed_back")
+
+    async def renew(self, document_ids: list[UUID]) -> Iterable[UUID]:
+        """Extends this owner's leases; returns the ids that are still its own."""
+        rows = await self._pool.fetch(SQL["renew_leases"], document_ids, self._owner, self._leases.lease_interval)
+        return [row["id"] for row in rows]
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AnyConnection]:
+        async with database_errors(), self._pool.acquire() as connection, connection.transaction():
+            yield connection
+
+    @asynccontextmanager
+    async def _change(self, document: ClaimedDocument) -> AsyncIterator[AnyConnection]:
+        """A transaction around a change of the document, with its event at the end and the hint after the commit."""
+        async with self._transaction() as connection:
+            yield connection
+            frames = await _append_event(connection, document)
+        self._announce(document, frames)
+
+    def _announce(self, document: ClaimedDocument, frames: Sequence[EventFrame]) -> None:
+        if frames:
+            self._hints.send(stream_advanced(document.knowledge_base_id, frames))
+
+
+@asynccontextmanager
+async def database_errors() -> AsyncIterator[None]:
+    """Turns what PostgreSQL's absence looks like into DatabaseAway."""
+    try:
+        yield
+    except DATABASE_TROUBLE as error:
+        raise DatabaseAway(f"the database is away ({type(error).__name__})") from error
+
+
+async def _fenced(connection: AnyConnection, name: str, document: ClaimedDocument, *arguments: Any) -> asyncpg.Record:
+    """Runs a statement that begins with the fence. Raises LeaseLost when it touches no row."""
+    row = await connection.fetchrow(SQL[name], document.id, document.epoch, document.version, *arguments)
+    if row is None:
+        raise LeaseLost("the document belongs to somebody else, was deleted or has newer bytes")
+    return row
+
+
+async def _append_event(connection: AnyConnection, document: ClaimedDocument) -> list[EventFrame]:
+    return await append_document_event(connection, document.tenant_id, document.knowledge_base_id, document.id)
+
+
+async def _insert_chunks(
+    connection: AnyConnection, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: TextEmbedder
+) -> None:
+    """Inserts chunks with their vectors. Raises EmbeddingsMissing when the cache has not all of these."""
+    ids = [new_id() for _ in chunks]
+    rows = orjson.dumps([_to_row(chunk_id, chunk) for chunk_id, chunk in zip(ids, chunks, strict=True)]).decode()
+    place = (document.tenant_id, document.knowledge_base_id)
+    await connection.execute(SQL["insert_chunks"], *place, document.id, document.version, rows, timeout=_SWAP_SECONDS)
+    wanted = [
+        (chunk_id, field, vectors.key(text))
+        for chunk_id, chunk in zip(ids, chunks, strict=True)
+        for field, text in chunk.texts.items()
+    ]
+    status = await connection.execute(
+        SQL["insert_embeddings"],
+        *place,
+        vectors.cache_name,
+        *map(list, zip(*wanted, strict=True)),
+        timeout=_SWAP_SECONDS,
+    )
+    if status != f"INSERT 0 {len(wanted)}":
+        raise EmbeddingsMissing("vectors were forgotten while the document was worked on")
+
+
+def _to_row(chunk_id: UUID, chunk: Chunk) -> dict[str, Any]:
+    """The columns of `insert_chunks`."""
+    piece = chunk.piece
+    return {
+        "id": chunk_id,
+        "ordinal": piece.ordinal,
+        "title": piece.title,
+        "heading_path": piece.heading_path,
+        "content": piece.content,
+        "char_start": piece.start,
+        "char_end": piece.end,
+        "keywords": keyword_vector_text(chunk.terms),
+        "keyword_count": sum(chunk.terms.values()),
+    }
+
+
+def _to_claimed(row: asyncpg.Record) -> ClaimedDocument:
+    columns = dict(row)
+    return ClaimedDocument(epoch=columns.pop("lease_epoch"), **columns)
+
+
+def _to_stored(error: ErrorInfo) -> dict[str, str]:
+    return {"code": error.code, "message": error.message[:_MAX_ERROR_CHARS]}

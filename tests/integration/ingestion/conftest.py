@@ -1,0 +1,94 @@
+"""The ingestion service as a process, between a real database, a real broker and an embeddings server of the test's own."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from shared.db.pool import Pool, PoolSettings, open_pool
+from tests.support.embedding_server import EmbeddingServer
+from tests.support.stack import ServiceProcess, Stack
+
+BATCH = 4
+
+_MODELS = """
+[chat.none]
+base_url = "http://127.0.0.1:9/v1"
+model = "none"
+default = true
+
+[embedding.tiny]
+base_url = "{url}"
+model = "tiny-1"
+dimension = 8
+passage_prefix = "passage: "
+batch_size = {batch}
+timeout = 20
+default = true
+"""
+
+
+@dataclass
+class Home:
+    """What an ingestion service needs, and the services that were started in it."""
+
+    stack: Stack
+    pool: Pool
+    embeddings: EmbeddingServer
+    environment: dict[str, str]
+    services: list[ServiceProcess] = field(default_factory=list)
+
+    def start_ingestion(self, **environment: str) -> ServiceProcess:
+        """One more replica; returns when it is ready."""
+        service = self.stack.start_service("services.ingestion.main", {**self.environment, **environment})
+        self.services.append(service)
+        service.wait_ready()
+        return service
+
+
+@asynccontextmanager
+async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterator[Home]:
+    database_url = stack.create_database()
+    pool = await open_pool(database_url, "test", PoolSettings(max_size=20))
+    async with EmbeddingServer() as embeddings:
+        models_file = directory / "models.toml"
+        models_file.write_text(_MODELS.format(url=embeddings.url, batch=BATCH))
+        environment = {
+            "DATABASE_URL": database_url,
+            "RABBITMQ_URL": rabbitmq_url,
+            "CHATMIND_MODELS_FILE": str(models_file),
+            "CHATMIND_LEASES__SWEEP_EVERY": "0.2",
+        }
+        home = Home(stack, pool, embeddings, environment)
+        yield home
+        for service in home.services:
+            service.kill()
+            print(service.log_tail())  # shown when the test failed
+    await pool.close()
+    stack.drop_database(database_url)
+
+
+@pytest.fixture(scope="module")
+async def shared_home(stack: Stack, rabbitmq_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    """One service for all tests of a module."""
+    async with _home(stack, rabbitmq_url, tmp_path_factory.mktemp("models")) as home:
+        home.start_ingestion()
+        yield home
+
+
+@pytest.fixture
+async def home(stack: Stack, rabbitmq_url: str, tmp_path: Path) -> AsyncIterator[Home]:
+    """A database and an embeddings server for one test, which starts its services itself."""
+    async with _home(stack, rabbitmq_url, tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def embeddings(shared_home: Home) -> Iterator[EmbeddingServer]:
+    """The shared home's embeddings server, on its best behaviour before and after."""
+    server = shared_home.embeddings
+    yield server
+    server.answer = "right"
+    server.release()

@@ -1,0 +1,58 @@
+import pytest
+
+from services.ingestion.parsing.documents import parse
+from services.ingestion.parsing.limits import UnsupportedMediaType
+from services.ingestion.text import EmptyDocument
+from shared.contracts.knowledge_settings import KnowledgeBaseSettings
+from shared.contracts.media import supported_media_type
+
+
+@pytest.mark.parametrize(
+    ("filename", "content_type", "media_type"),
+    [
+        ("a.md", None, "text/markdown"),
+        ("A.MARKDOWN", "application/octet-stream", "text/markdown"),
+        ("a.txt", "text/html", "text/plain"),
+        ("README", "text/plain; charset=utf-8", "text/plain"),
+        ("server.log", "text/plain", "text/plain"),
+        ("notes", "text/x-markdown", "text/markdown"),
+        ("a.pdf", "text/plain", None),
+        ("a.pdf", "application/pdf", None),
+        ("README", None, None),
+        ("a.bin", "application/octet-stream", None),
+        ("", "", None),
+    ],
+)
+def test_the_type_is_told_by_name_then_by_content_type(
+    filename: str, content_type: str | None, media_type: str | None
+) -> None:
+    assert supported_media_type(filename, content_type) == media_type
+
+
+def test_markdown_is_cut_at_headings_and_text_is_not() -> None:
+    data = b"# A\n\none\n\n# B\n\ntwo\n"
+    assert [section.title for section in parse(data, filename="a.md").sections] == ["A", "B"]
+    assert [section.title for section in parse(data, filename="a.txt").sections] == [""]
+
+
+def test_the_text_is_cleaned_before_it_is_cut() -> None:
+    settings = KnowledgeBaseSettings(cleaning="wiki")
+    document = parse("# [[a|订单]]\n\n见(wiki/x)下\n".encode(), filename="a.md", settings=settings)
+    (section,) = document.sections
+    assert (section.title, section.content) == ("订单", "见下")
+    assert document.text[section.start : section.end] == "见下"
+
+
+@pytest.mark.parametrize(
+    ("data", "filename"),
+    [(b"%PDF-1.7 x", "a.txt"), (b"PK\x03\x04 x", "a.md"), (b"plain", "a.docx"), (b"plain", "plain")],
+)
+def test_other_types_are_refused_by_name_or_content(data: bytes, filename: str) -> None:
+    with pytest.raises(UnsupportedMediaType, match=r"\.md.*\.txt") as error:
+        parse(data, filename=filename)
+    assert error.value.code == "unsupported_media_type"
+
+
+def test_an_empty_document_is_refused() -> None:
+    with pytest.raises(EmptyDocument):
+        parse(b"\n \n", filename="a.md")
