@@ -1,0 +1,156 @@
+"""The think/execute loop. It knows no database, no broker and no provider: it obeys typed decisions.
+
+1. The run was claimed (PLANNING): read the agent, the session's history and what this run has committed already.
+2. THINKING: assemble the context, ask the model, and commit its reply as a step, before anything follows from it.
+3. The reply answers: the run is `completed`; answer, citations and end are one commit.
+4. The reply calls tools (EXECUTING): they run side by side; each result is committed as a step, in the order of the calls.
+5. Again from 2, at most `max_steps` times; then the run ends with `step_limit`.
+
+Other ways out: a model that gives no reply ends the run with `error`; LeaseLost (somebody else continues, or the run was cancelled)
+and everything unexpected are raised to the worker. After a crash the next runner enters at 1 and finds the committed steps: a model is
+never asked again for a reply that is committed, and a tool never runs again when its result is.
+"""
+
+import asyncio
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import assert_never
+from uuid import UUID
+
+import structlog
+
+from services.agent_runner import rows
+from services.agent_runner.citations import hits_of, resolve_citations
+from services.agent_runner.memory import assemble
+from services.agent_runner.models.errors import ModelError
+from services.agent_runner.models.types import ModelReply, ModelRequest, TextDelta, ToolCall
+from services.agent_runner.ports import Commit, Deltas, Model, Tools
+from services.agent_runner.progress import RunProgress
+from services.agent_runner.prompts import render_system_prompt
+from services.agent_runner.settings import MemorySettings
+from services.agent_runner.steps import Answer, CallTools, ToolContext, ToolResult, decide
+from shared.contracts.tools import KNOWLEDGE_TOOL
+from shared.conversation import Advance, Ending
+from shared.errors import ErrorInfo
+from shared.failpoints import failpoint
+from shared.ids import new_id
+from shared.logging import log_context
+
+log = structlog.get_logger()
+
+
+class Loop:
+    """One run, from where its progress stands to its end."""
+
+    def __init__(self, model: Model, tools: Tools, memory: MemorySettings) -> None:
+        self._model = model
+        self._tools = tools
+        self._memory = memory
+
+    async def run(self, progress: RunProgress, commit: Commit, deltas: Deltas) -> None:
+        """Goes on until the run has ended. Raises LeaseLost and whatever `commit` raises."""
+        while True:
+            await self._execute(progress, commit)
+            if progress.step >= progress.agent.max_steps:
+                await commit(Advance(ending=Ending("step_limit", progress.usage)))
+                return
+            with log_context(step=progress.step + 1):
+                try:
+                    answered = await self._think(progress, commit, deltas)
+                except ModelError as error:
+                    log.warning("model.failed", code=error.code)
+                    info = ErrorInfo(code=error.code, message=str(error))
+                    await commit(Advance(ending=Ending("error", progress.usage, info)))
+                    return
+            if answered:
+                return
+
+    async def _think(self, progress: RunProgress, commit: Commit, deltas: Deltas) -> bool:
+        """One model call and its commit; true when it answered, which ended the run."""
+        started_at = datetime.now(UTC)
+        step = progress.step + 1
+        message_id = new_id()
+        # The state is committed while the model is being asked: it says what is going on and decides nothing.
+        announced = progress.announced_step == step
+        announcement = None if announced else asyncio.ensure_future(commit(Advance("THINKING", step)))
+        try:
+            reply = await self._ask(progress, message_id, deltas)
+        finally:
+            if announcement is not None:
+                await announcement
+        deltas.flush()
+        progress.add_usage(reply.usage)
+        message = rows.assistant_message(message_id, reply)
+        journal = rows.think_entry(progress.next_n, step, message_id, reply, started_at)
+        match decide(reply):
+            case CallTools():
+                await commit(Advance("EXECUTING", step, message, journal, progress.usage))
+                failpoint("after_reply_before_tool")
+                progress.add_reply(reply)
+                return False
+            case Answer():
+                citations, unknown = resolve_citations(reply.text, hits_of(progress.own_messages))
+                if unknown:
+                    log.info("citation.unknown", numbers=unknown)
+                message["citations"] = citations
+                await commit(Advance(None, step, message, journal, ending=Ending("completed", progress.usage)))
+                return True
+            case other:
+                assert_never(other)
+
+    async def _ask(self, progress: RunProgress, message_id: UUID, deltas: Deltas) -> ModelReply:
+        agent = progress.agent
+        tools = self._tools.specs(agent)
+        system = render_system_prompt(agent, has_knowledge_tool=any(spec.name == KNOWLEDGE_TOOL for spec in tools))
+        messages = assemble(system, progress.messages, progress.run_id, self._memory.history_tokens)
+        request = ModelRequest(messages, agent.model, tools, agent.options)
+        reply: ModelReply | None = None
+        async with aclosing(self._model.stream(request)) as stream:
+            async for item in stream:
+                match item:
+                    case TextDelta(text):
+                        deltas.add(message_id, text)
+                    case ModelReply():
+                        reply = item
+                    case other:
+                        assert_never(other)
+        if reply is None:
+            raise AssertionError("a model's stream ends with its reply or an error")
+        return reply
+
+    async def _execute(self, progress: RunProgress, commit: Commit) -> None:
+        """Runs the calls that have no result yet, side by side, and commits their results in order."""
+        calls = progress.open_calls
+        if not calls:
+            return
+        started_at = datetime.now(UTC)
+        context = ToolContext(
+            progress.tenant_id, progress.run_id, progress.session_id, len(hits_of(progress.own_messages))
+        )
+        tasks = [asyncio.ensure_future(self._tools.call(progress.agent, call, context)) for call in calls]
+        try:
+            for call, task in zip(calls, tasks, strict=True):
+                result = await task
+                failpoint("after_tool_before_commit")
+                await self._commit_result(progress, commit, call, result, started_at, is_last=call is calls[-1])
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _commit_result(
+        self,
+        progress: RunProgress,
+        commit: Commit,
+        call: ToolCall,
+        result: ToolResult,
+        started_at: datetime,
+        *,
+        is_last: bool,
+    ) -> None:
+        message = rows.tool_message(call, result)
+        journal = rows.execute_entry(progress.next_n, progress.step, call, result, message["id"], started_at)
+        more = is_last and progress.step < progress.agent.max_steps
+        # The last result's commit announces the next think step as well.
+        step = progress.step + 1 if more else progress.step
+        await commit(Advance("THINKING" if more else "EXECUTING", step, message, journal, announce=more))
+        progress.add_result(call, result, announced_step=step if more else None)

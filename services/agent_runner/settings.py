@@ -1,0 +1,40 @@
+"""The agent-runner's settings and limits."""
+
+from pydantic import BaseModel, Field
+
+from shared.db.pool import PoolSettings
+from shared.leases import LeaseSettings
+from shared.settings import CommonSettings
+
+
+class ToolSettings(BaseModel):
+    """Limits of one tool call."""
+
+    timeout: float = Field(default=30.0, gt=0, description="seconds")
+    retrieval_deadline: float = Field(
+        default=10.0, gt=0, description="seconds a question to retrieval may take, both tries together"
+    )
+    questions_in_flight: int = Field(default=32, ge=1)
+    max_result_chars: int = Field(default=262_144, ge=1)
+
+
+class MemorySettings(BaseModel):
+    """What of a session's history the model sees."""
+
+    history_tokens: int = Field(default=8_000, ge=0, description="estimated tokens of earlier messages")
+    max_messages: int = Field(default=400, ge=1, description="messages read from the database")
+
+
+class RunnerSettings(CommonSettings):
+    """Everything, from CHATMIND_ variables; nested values as CHATMIND_LEASE__LEASE=30."""
+
+    slots: int = Field(default=64, ge=1, description="runs at once in this process")
+    slot_wait: float = Field(
+        default=30.0, gt=0, description="seconds a wake-up waits for a slot before another runner may have it"
+    )
+    drain: float = Field(default=25.0, ge=0, description="seconds that running steps get at the end")
+    delta_interval: float = Field(default=0.06, ge=0, description="seconds of text gathered into one message.delta")
+    pool: PoolSettings = PoolSettings(max_size=16)
+    lease: LeaseSettings = LeaseSettings()
+    tools: ToolSettings = ToolSettings()
+    memory: MemorySettings = MemorySettings()

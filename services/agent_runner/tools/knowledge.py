@@ -1,0 +1,104 @@
+"""KnowledgeTool: a question to retrieval. What may be read follows from the run; the model can only narrow it."""
+
+from typing import Any, Protocol
+from uuid import UUID
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field
+
+from services.agent_runner.models.types import ToolSpec
+from services.agent_runner.steps import Agent, ToolContext, ToolEffect, ToolResult
+from services.agent_runner.tools.base import ToolFailed
+from shared.contracts.questions import Hit, RunScope, SearchKnowledge, SearchResult
+from shared.contracts.tools import KNOWLEDGE_TOOL
+from shared.errors import CodedError
+
+
+class AskRetrieval(Protocol):
+    """Sends a question to retrieval. Raises CodedError when there is no answer."""
+
+    async def __call__(self, question: SearchKnowledge) -> SearchResult: ...
+
+
+class Arguments(BaseModel):
+    """What the model may ask for."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    query: str = Field(min_length=1, max_length=20_000)
+    knowledge_base_ids: list[UUID] | None = None
+    top_k: int = Field(default=5, ge=1, le=10)
+
+
+class KnowledgeTool:
+    """Searches the knowledge bases that the run's agent was granted."""
+
+    name = KNOWLEDGE_TOOL
+    effect: ToolEffect = "read"
+
+    def __init__(self, ask: AskRetrieval) -> None:
+        self._ask = ask
+
+    def spec(self, agent: Agent) -> ToolSpec | None:
+        """None for an agent without knowledge bases."""
+        if not agent.knowledge_bases:
+            return None
+        ids = [str(base.id) for base in agent.knowledge_bases]
+        properties = {
+            "query": {"type": "string", "description": "What to look for, in the user's words and language."},
+            "knowledge_base_ids": {
+                "type": "array",
+                "items": {"type": "string", "enum": ids},
+                "description": "Which knowledge bases to search; all of them when left out.",
+            },
+            "top_k": {"type": "integer", "minimum": 1, "maximum": 10, "default": 5},
+        }
+        return ToolSpec(
+            name=self.name,
+            description="Search the knowledge bases for passages that answer the query. Each hit has a number n to cite as [n].",
+            parameters={"type": "object", "properties": properties, "required": ["query"]},
+        )
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Hits as JSON text, numbered on from those the run has already."""
+        asked = Arguments.model_validate(arguments)
+        scope = RunScope(
+            run_id=context.run_id,
+            knowledge_base_ids=None if asked.knowledge_base_ids is None else tuple(asked.knowledge_base_ids),
+        )
+        try:
+            found = await self._ask(SearchKnowledge(scope=scope, query=asked.query, top_k=asked.top_k))
+        except CodedError as error:
+            raise ToolFailed(f"the knowledge bases can't be searched now: {error.message}", code=error.code) from error
+        numbered = list(enumerate(found.hits, start=context.hits_before + 1))
+        return ToolResult(
+            content=orjson.dumps({"hits": [_for_model(n, hit) for n, hit in numbered]}).decode(),
+            metadata={"hits": [_for_citation(n, hit) for n, hit in numbered]},
+        )
+
+
+def _for_model(n: int, hit: Hit) -> dict[str, Any]:
+    return {
+        "n": n,
+        "title": hit.title,
+        "heading_path": list(hit.heading_path),
+        "filename": hit.filename,
+        "content": hit.content,
+        "score": round(hit.score, 4),
+    }
+
+
+def _for_citation(n: int, hit: Hit) -> dict[str, Any]:
+    return {
+        "n": n,
+        "chunk_id": str(hit.chunk_id),
+        "document_id": str(hit.document_id),
+        "knowledge_base_id": str(hit.knowledge_base_id),
+        "filename": hit.filename,
+        "version": hit.version,
+        "title": hit.title,
+        "heading_path": list(hit.heading_path),
+        "char_start": hit.char_start,
+        "char_end": hit.char_end,
+        "score": hit.score,
+    }
