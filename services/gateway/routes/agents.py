@@ -1,0 +1,93 @@
+"""Agents: who answers, with which model, tools and knowledge."""
+
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Response
+
+from services.gateway.answers import JsonText, StrictJsonRoute, page_by_id
+from services.gateway.cursors import HIGHEST_ID, decode_id
+from services.gateway.deps import IdempotencyDep, PartsDep, TenantId
+from services.gateway.refusals import wrong_field
+from services.gateway.schemas.agents import Agent, AgentCreate, AgentPatch
+from services.gateway.schemas.lists import Cursor, ItemList, Limit
+from services.gateway.store import agents as store
+from services.gateway.store.idempotency import create_once
+from shared.contracts.tools import TOOLS
+from shared.model_registry import ModelRegistry, UnknownModelError
+
+router = APIRouter(prefix="/api/agents", tags=["agents"], route_class=StrictJsonRoute)
+
+
+@router.post("", status_code=201, response_model=Agent, responses={409: {}, 413: {}})
+async def create_agent(
+    body: AgentCreate, parts: PartsDep, tenant_id: TenantId, idempotency: IdempotencyDep
+) -> Response:
+    """Creates an agent."""
+    columns = _columns(body, set(AgentCreate.model_fields), parts.registry)
+    async with parts.pool.acquire() as connection, connection.transaction():
+
+        async def create() -> str:
+            return await store.create_agent(connection, tenant_id, columns, body.knowledge_base_ids)
+
+        return JsonText(await create_once(connection, idempotency.of(body), 201, create), 201)
+
+
+@router.get("", response_model=ItemList[Agent])
+async def list_agents(parts: PartsDep, tenant_id: TenantId, limit: Limit = 50, cursor: Cursor = None) -> Response:
+    """Lists agents, newest first."""
+    below = decode_id(cursor) if cursor is not None else HIGHEST_ID
+    async with parts.pool.acquire() as connection:
+        return page_by_id(await store.list_agents(connection, tenant_id, below, limit))
+
+
+@router.get("/{agent_id}", response_model=Agent, responses={404: {}})
+async def get_agent(agent_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+    """Shows an agent."""
+    async with parts.pool.acquire() as connection:
+        return JsonText(await store.read_agent(connection, tenant_id, agent_id))
+
+
+@router.patch("/{agent_id}", response_model=Agent, responses={404: {}, 413: {}})
+async def update_agent(agent_id: UUID, body: AgentPatch, parts: PartsDep, tenant_id: TenantId) -> Response:
+    """Changes fields of an agent; runs that begin afterwards see the change."""
+    columns = _columns(body, body.model_fields_set, parts.registry)
+    grants = body.knowledge_base_ids if "knowledge_base_ids" in body.model_fields_set else None
+    async with parts.pool.acquire() as connection, connection.transaction():
+        return JsonText(await store.update_agent(connection, tenant_id, agent_id, columns, grants))
+
+
+@router.delete("/{agent_id}", status_code=204, responses={404: {}})
+async def delete_agent(agent_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+    """Deletes an agent. Its sessions can be read, but take no further messages."""
+    async with parts.pool.acquire() as connection:
+        await store.delete_agent(connection, tenant_id, agent_id)
+    return Response(status_code=204)
+
+
+def _columns(body: AgentCreate | AgentPatch, fields: set[str], registry: ModelRegistry) -> dict[str, Any]:
+    columns = body.model_dump(include=fields - {"knowledge_base_ids"}, exclude={"options"})
+    if "options" in fields:
+        columns["options"] = body.options.model_dump(exclude_none=True)
+    if "model" in fields:
+        columns["model"] = _model_name(body.model, registry)
+    if "tools" in fields:
+        columns["tools"] = _tool_names(body.tools)
+    return columns
+
+
+def _model_name(name: str | None, registry: ModelRegistry) -> str:
+    try:
+        return registry.chat_model(name).name
+    except UnknownModelError:
+        usable = ", ".join(model.name for model in registry.chat.values() if model.usable)
+        raise wrong_field("model", "unknown_model", f"There is no such model; usable ones: {usable}") from None
+
+
+def _tool_names(names: list[str] | None) -> list[str]:
+    if names is None:
+        return list(TOOLS)
+    unknown = [name for name in names if name not in TOOLS]
+    if unknown:
+        raise wrong_field("tools", "unknown_tool", f"There is no such tool; there are: {', '.join(TOOLS)}")
+    return names

@@ -1,0 +1,193 @@
+"""Documents: every change is one transaction with its event and, where there is work to do, its wake-up."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import asyncpg
+
+from services.gateway.refusals import Refusal, not_found
+from services.gateway.store.pages import Page
+from shared.contracts.commands import IngestDocument
+from shared.contracts.hints import EventFrame
+from shared.db.pool import AnyConnection
+from shared.db.queries import load_queries
+from shared.documents import append_document_event
+from shared.ids import new_id
+from shared.outbox import add_to_outbox
+from shared.topology import kind_of
+
+SQL = load_queries(Path(__file__).with_name("documents.sql"))
+
+RETRIES_AT_ONCE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that was received and checked. `parts` yields its bytes, in parts of at most 1 MiB, each time it is called."""
+
+    filename: str
+    media_type: str
+    size: int
+    sha256: bytes
+    parts: Callable[[], AsyncIterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a document is, on whose behalf."""
+
+    tenant_id: UUID
+    knowledge_base_id: UUID
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentChange:
+    """What became of a document: `accepted` when it was queued, with its events. Otherwise nothing was changed."""
+
+    document_id: UUID
+    knowledge_base_id: UUID | None = None
+    frames: tuple[EventFrame, ...] = ()
+
+    @property
+    def accepted(self) -> bool:
+        return bool(self.frames)
+
+
+async def hold_knowledge_base(connection: AnyConnection, tenant_id: UUID, knowledge_base_id: UUID) -> None:
+    """Keeps it until the commit. Raises Refusal when the tenant has no such knowledge base."""
+    if await connection.fetchval(SQL["hold_knowledge_base"], tenant_id, knowledge_base_id) is None:
+        raise not_found("knowledge base")
+
+
+async def add_documents(connection: AnyConnection, place: Place, uploads: Sequence[Upload]) -> list[DocumentChange]:
+    """Stores files, or finds the documents with the same bytes; those that had failed are queued again. In the order of the files."""
+    # Stored in the order of their hashes: two requests with the same files can't wait for each other.
+    order = sorted(range(len(uploads)), key=lambda position: uploads[position].sha256)
+    changes = {position: await _add_document(connection, place, uploads[position]) for position in order}
+    return [changes[position] for position in range(len(uploads))]
+
+
+async def _add_document(connection: AnyConnection, place: Place, upload: Upload) -> DocumentChange:
+    document_id = new_id()
+    added = await connection.fetchval(
+        SQL["add_document"],
+        place.tenant_id,
+        document_id,
+        place.knowledge_base_id,
+        upload.filename,
+        upload.media_type,
+        upload.size,
+        upload.sha256,
+        place.request_id,
+    )
+    if added is None:
+        existing = await connection.fetchval(
+            SQL["find_document_by_content"], place.tenant_id, place.knowledge_base_id, upload.sha256
+        )
+        return await requeue_if_failed(connection, place.tenant_id, existing, place.request_id)
+    await _store_bytes(connection, place.tenant_id, document_id, 1, upload)
+    return await _queued(connection, place, document_id)
+
+
+async def replace_content(
+    connection: AnyConnection, tenant_id: UUID, document_id: UUID, upload: Upload, request_id: str | None
+) -> DocumentChange:
+    """The next version of a document; the same bytes again change nothing, except that a failed document is queued again."""
+    row = await connection.fetchrow(SQL["lock_document"], tenant_id, document_id)
+    if row is None:
+        raise not_found("document")
+    if row["sha256"] == upload.sha256:
+        return await requeue_if_failed(connection, tenant_id, document_id, request_id)
+    try:
+        version = await connection.fetchval(
+            SQL["replace_content"],
+            tenant_id,
+            document_id,
+            upload.filename,
+            upload.media_type,
+            upload.size,
+            upload.sha256,
+            request_id,
+        )
+    except asyncpg.UniqueViolationError:
+        raise Refusal("duplicate_document", "Another document of this knowledge base has the same content.") from None
+    await connection.execute(SQL["delete_older_blobs"], tenant_id, document_id, version)
+    await _store_bytes(connection, tenant_id, document_id, version, upload)
+    return await _queued(connection, Place(tenant_id, row["knowledge_base_id"], request_id), document_id)
+
+
+async def requeue_if_failed(
+    connection: AnyConnection, tenant_id: UUID, document_id: UUID, request_id: str | None
+) -> DocumentChange:
+    """Queues a failed document again; does nothing to any other."""
+    knowledge_base_id = await connection.fetchval(SQL["requeue_failed_document"], tenant_id, document_id, request_id)
+    if knowledge_base_id is None:
+        return DocumentChange(document_id)
+    return await _queued(connection, Place(tenant_id, knowledge_base_id, request_id), document_id)
+
+
+async def requeue_failed(connection: AnyConnection, place: Place) -> list[DocumentChange]:
+    """Queues the failed documents of a knowledge base again, up to RETRIES_AT_ONCE."""
+    rows = await connection.fetch(
+        SQL["find_failed_documents"], place.tenant_id, place.knowledge_base_id, RETRIES_AT_ONCE
+    )
+    return [await requeue_if_failed(connection, place.tenant_id, row["id"], place.request_id) for row in rows]
+
+
+async def delete_document(
+    connection: AnyConnection, tenant_id: UUID, document_id: UUID
+) -> tuple[UUID, list[EventFrame]]:
+    """Removes a document and everything of it; the id of its knowledge base, and the event."""
+    row = await connection.fetchrow(SQL["lock_document"], tenant_id, document_id)
+    if row is None:
+        raise not_found("document")
+    knowledge_base_id: UUID = row["knowledge_base_id"]
+    frames = await append_document_event(connection, tenant_id, knowledge_base_id, document_id, "document.deleted")
+    await connection.execute(SQL["delete_document"], tenant_id, document_id)
+    return knowledge_base_id, frames
+
+
+async def read_document(connection: AnyConnection, tenant_id: UUID, document_id: UUID) -> str:
+    body: str | None = await connection.fetchval(SQL["read_document"], tenant_id, document_id)
+    if body is None:
+        raise not_found("document")
+    return body
+
+
+async def list_documents(
+    connection: AnyConnection, tenant_id: UUID, knowledge_base_id: UUID, below: UUID, limit: int
+) -> Page[UUID]:
+    rows = await connection.fetch(SQL["list_documents"], tenant_id, knowledge_base_id, below, limit + 1)
+    return Page.of(rows, "id", limit)
+
+
+async def list_chunks(
+    connection: AnyConnection, tenant_id: UUID, document_id: UUID, above: int, limit: int
+) -> Page[int]:
+    await read_document(connection, tenant_id, document_id)
+    rows = await connection.fetch(SQL["list_chunks"], tenant_id, document_id, min(above, 2**31 - 1), limit + 1)
+    return Page.of(rows, "ordinal", limit)
+
+
+async def _queued(connection: AnyConnection, place: Place, document_id: UUID) -> DocumentChange:
+    message = IngestDocument(
+        tenant_id=place.tenant_id,
+        knowledge_base_id=place.knowledge_base_id,
+        document_id=document_id,
+        request_id=place.request_id,
+    )
+    await add_to_outbox(connection, kind_of(message), document_id, message)
+    frames = await append_document_event(connection, place.tenant_id, place.knowledge_base_id, document_id)
+    return DocumentChange(document_id, place.knowledge_base_id, tuple(frames))
+
+
+async def _store_bytes(
+    connection: AnyConnection, tenant_id: UUID, document_id: UUID, version: int, upload: Upload
+) -> None:
+    part = 0
+    async for data in upload.parts():
+        await connection.execute(SQL["add_blob_part"], tenant_id, document_id, version, part, data)
+        part += 1

@@ -1,0 +1,105 @@
+"""Posting and cancelling: the gateway's two ways to move a conversation on, by the statements of shared.conversation."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+import orjson
+
+from services.gateway.refusals import Refusal, not_found
+from services.gateway.store.sessions import lock_unfinished_runs
+from shared.contracts.hints import EventFrame
+from shared.conversation import SQL, Advance, Ending, advance_run, post_message
+from shared.db.pool import AnyConnection
+from shared.errors import LeaseLost
+from shared.ids import new_id
+from shared.json_text import to_json
+
+WhenBusy = Literal["enqueue", "reject", "interrupt"]
+
+_RUN_FIELDS = (
+    "id",
+    "session_id",
+    "state",
+    "reason",
+    "step",
+    "error",
+    "usage",
+    "created_at",
+    "started_at",
+    "finished_at",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """What a user says in a session, and what is to happen when a run of it is unfinished."""
+
+    tenant_id: UUID
+    session_id: UUID
+    content: str
+    when_busy: WhenBusy
+    request_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """The answer, the events, and the runs that had to make way."""
+
+    body: str
+    run_id: UUID
+    frames: list[EventFrame]
+    cancelled: list[UUID]
+
+
+async def post(connection: AnyConnection, new: NewMessage, queue_limit: int) -> Posted:
+    """Stores a message and its run; the caller has opened the transaction. Raises Refusal."""
+    frames: list[EventFrame] = []
+    cancelled: list[UUID] = []
+    if new.when_busy == "interrupt":
+        # Before the session is locked: runs come first in the order of locks.
+        cancelled, frames = await _cancel_all(connection, new.tenant_id, new.session_id)
+    session = await connection.fetchrow(SQL["lock_session"], new.tenant_id, new.session_id)
+    if session is None:
+        raise not_found("session")
+    if session["agent_deleted"]:
+        raise Refusal("agent_deleted", "The agent of this session was deleted.")
+    if new.when_busy == "reject":
+        await _require_idle(connection, new)
+    posted = await post_message(
+        connection,
+        tenant_id=new.tenant_id,
+        session_id=new.session_id,
+        message_id=new_id(),
+        run_id=(run_id := new_id()),
+        content=new.content,
+        metadata={},
+        request_id=new.request_id,
+    )
+    if orjson.loads(posted.frames[-1].data)["position"] >= queue_limit:
+        raise Refusal("session_queue_full", "Too many messages of this session wait for an answer.", retry_after=5)
+    run = {name: posted.run[name] for name in _RUN_FIELDS}
+    body: dict[str, Any] = {"message": posted.message, "run": run, "last_seq": posted.last_seq_before}
+    return Posted(to_json(body), run_id, frames + posted.frames, cancelled)
+
+
+async def cancel(connection: AnyConnection, run_id: UUID, session_id: UUID) -> list[EventFrame]:
+    """Ends a run from outside; no events when it has ended before."""
+    try:
+        return await advance_run(connection, run_id, None, session_id, Advance(ending=Ending("cancelled")))
+    except LeaseLost:
+        return []
+
+
+async def _cancel_all(
+    connection: AnyConnection, tenant_id: UUID, session_id: UUID
+) -> tuple[list[UUID], list[EventFrame]]:
+    run_ids = await lock_unfinished_runs(connection, tenant_id, session_id)
+    frames = [frame for run_id in run_ids for frame in await cancel(connection, run_id, session_id)]
+    return run_ids, frames
+
+
+async def _require_idle(connection: AnyConnection, new: NewMessage) -> None:
+    busy = await connection.fetchrow(SQL["find_unfinished_run"], new.tenant_id, new.session_id)
+    if busy is not None:
+        raise Refusal("session_busy", f"Run {busy['id']} of this session has not ended.", run_id=busy["id"])

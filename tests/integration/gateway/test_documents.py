@@ -1,0 +1,339 @@
+"""Documents: what is taken, what is refused, and that every change is one transaction with its event and its wake-up."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from shared.contracts.media import SUPPORTED_FORMATS
+from tests.support.api import (
+    Json,
+    RunningGateway,
+    create_agent,
+    create_knowledge_base,
+    created,
+    problem_of,
+    read_all,
+    upload,
+)
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def quiet_gateway(database_url: str) -> AsyncIterator[RunningGateway]:
+    """A gateway whose wake-ups stay in the outbox, where they can be counted; with small limits."""
+    limits = {"file_bytes": 3 * MIB, "upload_bytes": 5 * MIB, "files": 3}
+    running = RunningGateway(database_url, "amqp://127.0.0.1:1/", limits=limits)
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@pytest.fixture
+async def writer(quiet_gateway: RunningGateway) -> httpx.AsyncClient:
+    return await quiet_gateway.client()
+
+
+async def events_of(gateway: RunningGateway, knowledge_base_id: str) -> list[tuple[str, Json]]:
+    rows = await gateway.parts.pool.fetch(
+        "SELECT seq, type, payload::jsonb AS payload FROM knowledge_base_event WHERE knowledge_base_id = $1 ORDER BY seq",
+        UUID(knowledge_base_id),
+    )
+    assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
+    return [(row["type"], row["payload"]["document"]) for row in rows]
+
+
+async def wake_ups(gateway: RunningGateway, document_id: str) -> int:
+    count: int = await gateway.parts.pool.fetchval(
+        "SELECT count(*) FROM outbox WHERE kind = 'IngestDocument' AND subject_id = $1", UUID(document_id)
+    )
+    return count
+
+
+async def stored_bytes(gateway: RunningGateway, document_id: str) -> bytes:
+    rows = await gateway.parts.pool.fetch(
+        "SELECT data FROM document_blob WHERE document_id = $1 ORDER BY version, part", UUID(document_id)
+    )
+    return b"".join(row["data"] for row in rows)
+
+
+async def set_state(gateway: RunningGateway, document_id: str, state: str, **columns: Any) -> None:
+    await gateway.parts.pool.execute(
+        "UPDATE document SET state = $2, current_version = coalesce($3, current_version),"
+        " chunk_count = coalesce($4, chunk_count) WHERE id = $1",
+        UUID(document_id),
+        state,
+        columns.get("current_version"),
+        columns.get("chunk_count"),
+    )
+
+
+async def test_a_file_is_stored_with_its_hash_event_and_wake_up(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    content = "# 订单\n\n".encode() + bytes(range(32, 127)) * 26_000  # two full parts and a bit
+    document = await upload(writer, base["id"], content, "订单 设计.MD")
+    assert document["filename"] == "订单 设计.MD"
+    assert (document["media_type"], document["size"]) == ("text/markdown", len(content))
+    assert document["sha256"] == hashlib.sha256(content).hexdigest()
+    assert (document["state"], document["version"], document["current_version"]) == ("queued", 1, None)
+    assert (document["progress"], document["chunk_count"], document["error"]) == ({"done": 0, "total": 0}, 0, None)
+    assert await stored_bytes(quiet_gateway, document["id"]) == content
+    assert await events_of(quiet_gateway, base["id"]) == [("document.state", document)]
+    assert await wake_ups(quiet_gateway, document["id"]) == 1
+    assert await created(writer.get(f"/api/documents/{document['id']}")) == document
+    sizes = await quiet_gateway.parts.pool.fetch("SELECT octet_length(data) AS size FROM document_blob ORDER BY part")
+    assert max(row["size"] for row in sizes) <= MIB
+
+
+async def test_several_files_answer_in_their_order(writer: httpx.AsyncClient, quiet_gateway: RunningGateway) -> None:
+    base = await create_knowledge_base(writer)
+    names = ["c.md", "a.txt", "b.markdown"]
+    files = [("files", (name, name.encode())) for name in names]
+    answer = await created(writer.post(f"/api/knowledge-bases/{base['id']}/documents", files=files))
+    assert [document["filename"] for document in answer["items"]] == names
+    assert len(await events_of(quiet_gateway, base["id"])) == 3
+
+
+async def test_the_same_bytes_are_one_document(writer: httpx.AsyncClient, quiet_gateway: RunningGateway) -> None:
+    base, other = await create_knowledge_base(writer), await create_knowledge_base(writer)
+    documents = await asyncio.gather(*(upload(writer, base["id"], b"same", f"{n}.md") for n in range(6)))
+    assert len({document["id"] for document in documents}) == 1
+    assert await wake_ups(quiet_gateway, documents[0]["id"]) == 1
+    assert len(await events_of(quiet_gateway, base["id"])) == 1
+    assert (await upload(writer, other["id"], b"same"))["id"] != documents[0]["id"]
+
+
+async def test_requests_with_the_same_files_in_another_order_do_not_wait_for_each_other(
+    writer: httpx.AsyncClient,
+) -> None:
+    base = await create_knowledge_base(writer)
+    files = [("files", (f"{n}.md", str(n).encode() * 100_000)) for n in range(3)]
+    orders = [files, files[::-1]] * 3
+    path = f"/api/knowledge-bases/{base['id']}/documents"
+    answers = await asyncio.gather(*(created(writer.post(path, files=order)) for order in orders))
+    assert len({document["id"] for answer in answers for document in answer["items"]}) == 3
+
+
+async def test_the_bytes_of_a_failed_document_queue_it_again(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"])
+    await set_state(quiet_gateway, document["id"], "failed")
+    again = await upload(writer, base["id"])
+    assert (again["id"], again["state"]) == (document["id"], "queued")
+    assert await wake_ups(quiet_gateway, document["id"]) == 2
+    assert [event["state"] for _, event in await events_of(quiet_gateway, base["id"])] == ["queued", "queued"]
+
+
+async def test_retry_queues_failed_documents_and_no_others(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    documents = [await upload(writer, base["id"], str(n).encode()) for n in range(3)]
+    for document, state in zip(documents, ("ready", "failed", "failed"), strict=True):
+        await set_state(quiet_gateway, document["id"], state)
+    assert (await created(writer.post(f"/api/documents/{documents[0]['id']}/retry")))["state"] == "ready"
+    assert (await created(writer.post(f"/api/documents/{documents[1]['id']}/retry")))["state"] == "queued"
+    path = f"/api/knowledge-bases/{base['id']}/retry-failed"
+    assert await created(writer.post(path)) == {"retried": 1, "more": False}
+    assert await created(writer.post(path)) == {"retried": 0, "more": False}
+    assert [await wake_ups(quiet_gateway, document["id"]) for document in documents] == [1, 2, 2]
+
+
+async def test_new_content_is_a_new_version_and_the_old_one_serves_on(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"], b"old", "old.md")
+    await set_state(quiet_gateway, document["id"], "ready", current_version=1, chunk_count=4)
+    path = f"/api/documents/{document['id']}/content"
+    changed = await created(writer.put(path, files={"file": ("new.txt", b"new")}))
+    assert (changed["version"], changed["current_version"], changed["chunk_count"]) == (2, 1, 4)
+    assert (changed["state"], changed["filename"], changed["media_type"]) == ("queued", "new.txt", "text/plain")
+    assert await stored_bytes(quiet_gateway, document["id"]) == b"new"
+    assert await wake_ups(quiet_gateway, document["id"]) == 2
+    assert await created(writer.put(path, files={"file": ("new.txt", b"new")})) == changed
+    assert len(await events_of(quiet_gateway, base["id"])) == 2
+    epoch = await quiet_gateway.parts.pool.fetchval("SELECT lease_epoch FROM document")
+    assert epoch == 1  # whoever worked on the old version can't write any more
+
+
+async def test_content_that_another_document_has_is_refused(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    first, second = await upload(writer, base["id"], b"first"), await upload(writer, base["id"], b"second")
+    answer = await writer.put(f"/api/documents/{first['id']}/content", files={"file": ("a.md", b"second")})
+    problem_of(answer, 409, "duplicate_document")
+    assert await created(writer.get(f"/api/documents/{first['id']}")) == first
+    assert await stored_bytes(quiet_gateway, first["id"]) == b"first"
+    assert second["id"] != first["id"]
+
+
+async def test_a_deleted_document_leaves_its_event_and_nothing_else(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"])
+    await add_chunks(quiet_gateway, document["id"], 2)
+    assert (await writer.delete(f"/api/documents/{document['id']}")).status_code == 204
+    problem_of(await writer.get(f"/api/documents/{document['id']}"), 404, "not_found")
+    problem_of(await writer.delete(f"/api/documents/{document['id']}"), 404, "not_found")
+    events = await events_of(quiet_gateway, base["id"])
+    assert [(event, document["id"]) for event, document in events] == [
+        ("document.state", document["id"]),
+        ("document.deleted", document["id"]),
+    ]
+    for table in ("document", "document_blob", "chunk"):
+        assert await quiet_gateway.parts.pool.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+async def add_chunks(gateway: RunningGateway, document_id: str, count: int) -> None:
+    await gateway.parts.pool.execute(
+        "INSERT INTO chunk (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content,"
+        " char_start, char_end, keywords, keyword_count)"
+        " SELECT tenant_id, gen_random_uuid(), knowledge_base_id, id, version, n, '表 ' || n, ARRAY['库', '表'], '正文', 0, 2, '', 0"
+        " FROM document, generate_series(0, $2::integer - 1) n WHERE id = $1",
+        UUID(document_id),
+        count,
+    )
+
+
+async def test_chunks_are_those_that_searches_see(writer: httpx.AsyncClient, quiet_gateway: RunningGateway) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"])
+    path = f"/api/documents/{document['id']}/chunks"
+    await add_chunks(quiet_gateway, document["id"], 5)
+    assert await read_all(writer, path) == []
+    await set_state(quiet_gateway, document["id"], "ready", current_version=1)
+    chunks = await read_all(writer, path, limit=2)
+    assert [(chunk["ordinal"], chunk["title"]) for chunk in chunks] == [(n, f"表 {n}") for n in range(5)]
+    assert (chunks[0]["heading_path"], chunks[0]["content"], chunks[0]["kind"]) == (["库", "表"], "正文", "original")
+
+
+@pytest.mark.parametrize(
+    ("files", "status", "code"),
+    [
+        ({"files": ("a.pdf", b"%PDF", "application/pdf")}, 415, "unsupported_media_type"),
+        ({"files": ("a.docx", b"PK", "text/plain")}, 415, "unsupported_media_type"),
+        ({"files": ("a.md", b"")}, 422, "empty_file"),
+        ({"files": ("a.md", b"x" * (3 * MIB + 1))}, 413, "too_large"),
+        ([("files", (f"{n}.md", b"x")) for n in range(4)], 400, "malformed_request"),
+        ([("files", ("a.md", b"good")), ("files", ("b.exe", b"bad"))], 415, "unsupported_media_type"),
+    ],
+)
+async def test_files_that_are_refused_leave_nothing(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway, files: Any, status: int, code: str
+) -> None:
+    base = await create_knowledge_base(writer)
+    answer = await writer.post(f"/api/knowledge-bases/{base['id']}/documents", files=files)
+    problem = problem_of(answer, status, code)
+    if status == 415:
+        assert SUPPORTED_FORMATS in problem["detail"]
+    for table in ("document", "document_blob", "outbox", "knowledge_base_event"):
+        assert await quiet_gateway.parts.pool.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+async def test_a_request_that_is_too_large_is_refused_by_what_it_announces_and_by_what_arrives(
+    writer: httpx.AsyncClient,
+) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}/documents"
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.md"\r\n\r\n'
+        while True:
+            sent += MIB
+            yield b"x" * MIB
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    problem_of(await writer.post(path, content=endless(), headers=headers), 413, "too_large")
+    assert sent <= 7 * MIB
+    sent = 0
+    announced = {**headers, "Content-Length": str(6 * MIB)}
+    problem_of(await writer.post(path, content=endless(), headers=announced), 413, "too_large")
+    assert sent <= MIB
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("multipart/form-data", b"x", 400),
+        ("multipart/form-data; boundary=b", b"no parts", 400),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="files"\r\n\r\nx\r\n--b--\r\n',
+            422,
+        ),
+        ("multipart/form-data; boundary=b", b"--b--\r\n", 422),
+        ("application/json", b"{}", 415),
+        ("text/markdown", b"# x", 415),
+    ],
+)
+async def test_uploads_that_can_not_be_read(
+    writer: httpx.AsyncClient, content_type: str, body: bytes, status: int
+) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}/documents"
+    answer = await writer.post(path, content=body, headers={"Content-Type": content_type})
+    problem_of(answer, status, answer.json()["code"])
+
+
+async def test_a_deleted_knowledge_base_takes_its_documents_and_grants_along(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"])
+    agent = await create_agent(writer, knowledge_base_ids=[base["id"]])
+    assert agent["knowledge_base_ids"] == [base["id"]]
+    assert (await writer.delete(f"/api/knowledge-bases/{base['id']}")).status_code == 204
+    problem_of(await writer.get(f"/api/documents/{document['id']}"), 404, "not_found")
+    assert (await created(writer.get(f"/api/agents/{agent['id']}")))["knowledge_base_ids"] == []
+
+
+async def test_a_knowledge_base_deleted_among_uploads_leaves_no_error_of_ours(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}"
+    uploads = [writer.post(f"{path}/documents", files={"files": ("a.md", str(n).encode())}) for n in range(8)]
+    answers = await asyncio.gather(*uploads[:4], writer.delete(path), *uploads[4:])
+    assert {answer.status_code for answer in answers} <= {202, 204, 404}
+    assert await quiet_gateway.parts.pool.fetchval("SELECT count(*) FROM document") == 0
+
+
+async def test_the_embedding_model_stands_once_there_are_documents(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}"
+    problem_of(await writer.patch(path, json={"embedding_model": "none"}), 422, "unknown_model")
+    await created(writer.patch(path, json={"embedding_model": base["embedding_model"]}))
+    await upload(writer, base["id"])
+    await created(writer.patch(path, json={"embedding_model": base["embedding_model"]}))
+    await quiet_gateway.parts.pool.execute("UPDATE knowledge_base SET embedding_model = 'another'")
+    answer = await writer.patch(path, json={"embedding_model": base["embedding_model"]})
+    problem_of(answer, 409, "embedding_model_in_use")
+
+
+async def test_settings_are_kept_and_checked(writer: httpx.AsyncClient) -> None:
+    settings = {"splitting": {"chunk_size": 300, "overlap": 30}, "embed": "title"}
+    base = await create_knowledge_base(writer, settings=settings)
+    assert base["settings"]["splitting"]["chunk_size"] == 300
+    assert (base["settings"]["embed"], base["settings"]["cleaning"]) == ("title", "off")
+    path = f"/api/knowledge-bases/{base['id']}"
+    wrong = await writer.patch(path, json={"settings": {"splitting": {"chunk_size": 100, "overlap": 80}}})
+    problem_of(wrong, 422, "invalid_request")
+    wrong = await writer.patch(path, json={"settings": {"embed": "all"}})
+    assert problem_of(wrong, 422, "invalid_request")["errors"][0]["field"] == "settings.embed"
+    assert await created(writer.get(path)) == base

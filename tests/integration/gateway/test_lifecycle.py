@@ -1,0 +1,114 @@
+"""A gateway without its broker, without its database, and the command that manages keys."""
+
+import asyncio
+import time
+
+from tests.integration.gateway.served import ServedGateways, admin, issue_key
+from tests.support.api import RunningGateway, create_session, created, post_message, problem_of, read_all
+from tests.support.stack import Stack
+
+
+async def test_without_a_broker_it_serves_and_says_so(database_url: str) -> None:
+    gateway = RunningGateway(database_url, "amqp://127.0.0.1:1/", search_seconds=2)
+    await gateway.start()
+    client = await gateway.client()
+    ready = await created(client.get("/readyz"))
+    assert ready == {"ready": True, "checks": {"database": True, "broker": False}}
+    session = await create_session(client)
+    started = time.monotonic()
+    answer = await post_message(client, session["id"])
+    assert time.monotonic() - started < 1
+    assert (await created(client.post(f"/api/runs/{answer['run']['id']}/cancel")))["reason"] == "cancelled"
+    base = await created(client.post("/api/knowledge-bases", json={"name": "b"}))
+    refused = await client.post(f"/api/knowledge-bases/{base['id']}/search", json={"query": "x"})
+    assert problem_of(refused, 503, "retrieval_unavailable")["cause"] == "question_undeliverable"
+    await gateway.stop()
+
+
+async def test_while_the_database_is_away_answers_are_503_and_then_all_is_well(stack: Stack) -> None:
+    gateways = ServedGateways(stack)
+    async with gateways.client() as client:
+        session = await create_session(client)
+        stack.postgres.stop()
+        for method, path in (("GET", "/api/agents"), ("POST", f"/api/sessions/{session['id']}/messages")):
+            answer = await client.request(method, path, json={"content": "x"} if method == "POST" else None)
+            problem_of(answer, 503, "unavailable")
+            assert int(answer.headers["retry-after"]) > 0
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()["checks"]["database"]) == (503, False)
+        assert (await client.get("/healthz")).json() == {"alive": True}
+        stack.postgres.start()
+        async with asyncio.timeout(20):
+            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - polls a process
+                await asyncio.sleep(0.1)
+        await post_message(client, session["id"])
+        assert len(await read_all(client, f"/api/sessions/{session['id']}/messages")) == 1
+    assert gateways.processes[0].terminate() == 0
+    assert '"event":"run.accepted"' in gateways.processes[0].log_tail()
+
+
+async def test_it_waits_for_the_database_at_start(stack: Stack) -> None:
+    environment = {"DATABASE_URL": stack.create_database(migrated=False), "RABBITMQ_URL": "amqp://127.0.0.1:1/"}
+    gateway = stack.start_service("services.gateway.main", environment)
+    async with asyncio.timeout(20):
+        while "database.waiting" not in gateway.log_tail():  # noqa: ASYNC110 - polls a process
+            await asyncio.sleep(0.1)
+    assert gateway.process.poll() is None
+    gateway.kill()
+
+
+def test_keys_are_issued_checked_and_revoked_from_the_command_line(database_url: str, stack: Stack) -> None:
+    environment = {"DATABASE_URL": database_url}
+    key, other = issue_key(environment), issue_key(environment)
+    assert key != other
+    assert key.startswith("cm_")
+    assert len(key) == 46
+    assert admin(environment, "check-key", stdin=f"{key}\n").returncode == 0
+    file = stack.directory / "key"
+    file.write_text(other + "\n")
+    assert admin(environment, "check-key", "--file", str(file)).returncode == 0
+    assert admin(environment, "revoke-key", stdin=key).returncode == 0
+    assert admin(environment, "revoke-key", stdin=key).returncode == 1
+    assert admin(environment, "check-key", stdin=key).returncode == 1
+    assert admin(environment, "check-key", stdin=other).returncode == 0
+    assert admin(environment, "issue-key", "--tenant", " ", "--name", "x").returncode == 2
+    assert admin({}, "check-key", stdin=key).returncode == 2
+    away = admin({"DATABASE_URL": "postgresql://127.0.0.1:1/none"}, "check-key", stdin=key)
+    assert away.returncode == 2
+    assert "Traceback" not in away.stderr
+
+
+async def test_the_database_and_the_logs_hold_no_key(stack: Stack) -> None:
+    gateways = ServedGateways(stack)
+    async with gateways.client() as client:
+        await create_session(client)
+        problem_of(await client.get("/api/agents", headers={"Authorization": "Bearer cm_wrong"}), 401, "unauthorized")
+    log = gateways.processes[0].log_file.read_text()
+    secrets = [
+        gateways.key,
+        "cm_wrong",
+        *(gateways.environment[name].split("@")[0] for name in ("DATABASE_URL", "RABBITMQ_URL")),
+    ]
+    for secret in secrets:
+        assert secret not in log
+    gateways.stop()
+
+
+async def test_a_wrong_setting_ends_the_process_with_its_name(stack: Stack) -> None:
+    gateway = stack.start_service(
+        "services.gateway.main", {"DATABASE_URL": "mysql://secret@host/", "RABBITMQ_URL": "x"}
+    )
+    assert await asyncio.to_thread(gateway.process.wait, 30) == 2
+    assert "DATABASE_URL" in gateway.log_tail()
+    assert "secret" not in gateway.log_tail()
+
+
+async def test_a_revoked_key_stops_working_within_the_cache_time(gateway: RunningGateway) -> None:
+    key = await gateway.issue_key("someone")
+    client = gateway.client_with(key)
+    assert (await client.get("/api/agents")).status_code == 200
+    await gateway.parts.pool.execute("UPDATE api_key SET revoked_at = now()")
+    assert gateway.parts.settings.key_cache_seconds <= 5
+    async with asyncio.timeout(6):
+        while (await client.get("/api/agents")).status_code == 200:  # noqa: ASYNC110 - polls the gateway
+            await asyncio.sleep(0.2)
