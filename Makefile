@@ -5,6 +5,7 @@
 
 PYTHON ?= python3
 UV := $(shell command -v uv || echo .local/uv/bin/uv)
+ENSURE_UV = test -x $(UV) || $(MAKE) --no-print-directory $(UV)
 RUN := .venv/bin/python -m
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
@@ -48,11 +49,13 @@ compose-test: ## the same system by Docker Compose, with the end-to-end question
 
 install: .venv/.dev ## .venv with everything, pinned
 
-lock: | $(UV) ## choose new versions for requirements.lock and requirements-dev.lock
+lock: ## choose new versions for requirements.lock and requirements-dev.lock
+	@$(ENSURE_UV)
 	@$(COMPILE) --upgrade pyproject.toml --group local --output-file requirements.lock
 	@$(COMPILE) --upgrade pyproject.toml --group local --group dev --constraints requirements.lock --output-file requirements-dev.lock
 
-.venv/.runtime: requirements.lock | $(UV)
+.venv/.runtime: requirements.lock
+	@$(ENSURE_UV)
 	@test -x .venv/bin/python || $(UV) venv --quiet --python '>=3.11' .venv
 	@echo "installing requirements.lock into .venv"
 	@$(UV) pip install --quiet --python .venv/bin/python --require-hashes --requirements requirements.lock

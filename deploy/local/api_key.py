@@ -41,7 +41,8 @@ def run_module(arguments: list[str], variables: Mapping[str, str]) -> str:
 
 
 def _is_accepted(api_url: str, key: str) -> bool:
-    request = urllib.request.Request(f"{api_url}/api/agents?limit=1", headers={"Authorization": f"Bearer {key}"})  # noqa: S310
+    url, headers = f"{api_url}/api/agents?limit=1", {"Authorization": f"Bearer {key}"}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - our own gateway
     try:
         with urllib.request.urlopen(request, timeout=5) as response:  # noqa: S310 - our own gateway
             return bool(response.status == 200)

@@ -20,7 +20,7 @@ from deploy.local.secret_files import write_secret
 from deploy.local.settings import REPOSITORY, StackSettings
 from deploy.local.supervision import Supervisor
 
-READY_SECONDS = 90.0
+READY_SECONDS = 180.0
 MOST_STARTS = 2
 # The rest of the environment (terminal, directory, ...) says nothing about how the services should run.
 RELEVANT_VARIABLES = ("CHATMIND_", "DATABASE_URL", "RABBITMQ_")
