@@ -12,9 +12,10 @@ import orjson
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+# Libraries that report what we log ourselves (broker.unreachable), or every single call.
 _QUIET = {
-    "aio_pika": logging.ERROR,
-    "aiormq": logging.ERROR,
+    "aio_pika": logging.CRITICAL,
+    "aiormq": logging.CRITICAL,
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
     "uvicorn.access": logging.WARNING,

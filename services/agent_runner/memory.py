@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from uuid import UUID
 
 from services.agent_runner.models.types import Message
@@ -52,18 +53,19 @@ def _exchanges(history: Sequence[StoredMessage]) -> Iterator[Group]:
 
 
 def _paired(messages: Sequence[StoredMessage]) -> Iterator[StoredMessage]:
-    """Drops assistant messages whose calls lack results, and results whose call was dropped."""
-    answered = {message.tool_call_id for message in messages if message.role == "tool"}
-    wanted: set[str | None] = set()
-    for message in messages:
+    """Drops a reply whose calls lack results, and results without their reply.
+
+    Results belong to the reply that they follow, not to any other with the same call id: some models number their calls anew each time.
+    """
+    for position, message in enumerate(messages):
         if message.role == "tool":
-            if message.tool_call_id in wanted:
-                yield message
-        elif not message.tool_calls:
+            continue
+        results = list(takewhile(lambda following: following.role == "tool", messages[position + 1 :]))
+        answered = {result.tool_call_id for result in results}
+        calls = {call.id for call in message.tool_calls}
+        if calls <= answered:
             yield message
-        elif all(call.id in answered for call in message.tool_calls):
-            wanted |= {call.id for call in message.tool_calls}
-            yield message
+            yield from (result for result in results if result.tool_call_id in calls)
 
 
 def _complete(own: Sequence[StoredMessage]) -> Iterator[Message]:

@@ -1,0 +1,130 @@
+"""The loop against scripted ports: what is committed in which order, and where it goes on after a crash."""
+
+import pytest
+
+from services.agent_runner.loop import Loop
+from services.agent_runner.models.errors import ModelUnauthorizedError
+from services.agent_runner.models.types import ModelReply, ToolCall
+from services.agent_runner.settings import MemorySettings
+from services.agent_runner.steps import StoredMessage, ToolResult
+from shared.errors import ErrorInfo, LeaseLost
+from tests.unit.agent_runner.fakes import (
+    RUN,
+    FakeCommit,
+    FakeDeltas,
+    FakeModel,
+    FakeTools,
+    calls,
+    make_progress,
+    says,
+)
+
+HIT = {"n": 1, "title": "Returns"}
+
+
+def reply_of(*ids: str) -> StoredMessage:
+    return StoredMessage(RUN, "assistant", "", tuple(ToolCall(call_id, "KnowledgeTool", "{}") for call_id in ids))
+
+
+def result_of(call_id: str) -> StoredMessage:
+    return StoredMessage(RUN, "tool", f"result of {call_id}", tool_call_id=call_id)
+
+
+async def run_loop(
+    model: FakeModel, tools: FakeTools, commit: FakeCommit, *own: StoredMessage, max_steps: int = 20
+) -> None:
+    await Loop(model, tools, MemorySettings()).run(make_progress(list(own), max_steps), commit, FakeDeltas())
+
+
+async def test_an_answer_is_one_commit_with_the_end() -> None:
+    commit = FakeCommit()
+    await run_loop(FakeModel(says("Hello.")), FakeTools(), commit)
+    assert commit.shape == [("THINKING", None, None), (None, "think", "completed")]
+    assert commit.advances[1].message is not None
+    assert commit.advances[1].message["content"] == "Hello."
+
+
+async def test_a_reply_is_committed_before_its_tools_run_and_each_result_is_a_step() -> None:
+    tools, commit = FakeTools(), FakeCommit()
+    await run_loop(FakeModel(calls("a", "b"), says("Done.")), tools, commit)
+    assert commit.shape == [
+        ("THINKING", None, None),
+        ("EXECUTING", "think", None),
+        ("EXECUTING", "execute", None),
+        ("THINKING", "execute", None),
+        (None, "think", "completed"),
+    ]
+    assert [a.journal["n"] for a in commit.advances if a.journal] == [1, 2, 3, 4]
+    assert tools.called == ["a", "b"]
+    assert [a.announce for a in commit.advances] == [True, True, False, True, True]
+
+
+async def test_usage_adds_up_over_the_run() -> None:
+    commit = FakeCommit()
+    await run_loop(FakeModel(calls("a"), says("Done.")), FakeTools(), commit)
+    ending = commit.advances[-1].ending
+    assert ending is not None
+    assert ending.usage == {"prompt_tokens": 20, "completion_tokens": 10, "total_tokens": 30}
+
+
+@pytest.mark.parametrize(
+    ("own", "replies", "asked", "called", "first_n"),
+    [
+        ([reply_of("a", "b")], [says("x")], 1, ["a", "b"], 2),
+        ([reply_of("a", "b"), result_of("a")], [says("x")], 1, ["b"], 3),
+        ([reply_of("a"), result_of("a")], [says("x")], 1, [], 3),
+        ([reply_of("a"), result_of("a"), reply_of("a")], [says("x")], 1, ["a"], 4),
+    ],
+)
+async def test_a_run_goes_on_after_its_last_committed_step(
+    own: list[StoredMessage], replies: list[ModelReply], asked: int, called: list[str], first_n: int
+) -> None:
+    model, tools, commit = FakeModel(*replies), FakeTools(), FakeCommit()
+    await run_loop(model, tools, commit, *own)
+    assert (len(model.requests), tools.called) == (asked, called)
+    assert next(a.journal["n"] for a in commit.advances if a.journal) == first_n
+    assert commit.shape[-1] == (None, "think", "completed")
+
+
+async def test_the_step_limit_ends_the_run_after_the_last_results() -> None:
+    model, commit = FakeModel(calls("a"), calls("b")), FakeCommit()
+    await run_loop(model, FakeTools(), commit, max_steps=2)
+    assert len(model.requests) == 2
+    assert commit.shape[-2:] == [("EXECUTING", "execute", None), (None, None, "step_limit")]
+
+
+async def test_a_model_error_ends_the_run_with_its_code() -> None:
+    commit = FakeCommit()
+    await run_loop(FakeModel(ModelUnauthorizedError("no")), FakeTools(), commit)
+    ending = commit.advances[-1].ending
+    assert ending is not None
+    assert ending.state == "ERROR"
+    assert ending.error is not None
+    assert ending.error.code == "llm_unauthorized"
+
+
+@pytest.mark.parametrize("lose_at", [0, 1, 2, 3])
+async def test_a_lost_lease_stops_everything_at_the_next_commit(lose_at: int) -> None:
+    commit = FakeCommit(lose_at)
+    with pytest.raises(LeaseLost):
+        await run_loop(FakeModel(calls("a"), says("Done.")), FakeTools(), commit)
+    assert len(commit.advances) == lose_at
+
+
+async def test_a_failed_tool_is_a_failed_step_and_the_model_sees_it() -> None:
+    error = ErrorInfo(code="tool_timeout", message="too slow")
+    model, commit = FakeModel(calls("a"), says("Sorry.")), FakeCommit()
+    await run_loop(model, FakeTools(lambda _: ToolResult('{"error": {}}', error=error)), commit)
+    journal = next(a.journal for a in commit.advances if a.journal and a.journal["kind"] == "execute")
+    assert (journal["state"], journal["error"]["code"]) == ("failed", "tool_timeout")
+    assert model.requests[1].messages[-1].content == '{"error": {}}'
+
+
+async def test_citations_are_resolved_and_hits_are_numbered_on() -> None:
+    tools = FakeTools(lambda _: ToolResult("{}", {"hits": [HIT]}))
+    commit = FakeCommit()
+    await run_loop(FakeModel(calls("a"), calls("b"), says("Thirty days [1], not [9].")), tools, commit)
+    assert [context.hits_before for context in tools.contexts] == [0, 1]
+    last = commit.advances[-1].message
+    assert last is not None
+    assert last["citations"] == [HIT]
