@@ -22,6 +22,7 @@ log = structlog.get_logger()
 
 # The two halves of the advisory lock's key, as pg_locks shows them: this number, and a hash of the owner.
 PRESENCE_CLASS = 7_305
+_UNTOUCHED_SECONDS = 2.0  # how long a lease is left alone after it was taken or renewed
 
 
 class LeaseSettings(BaseModel):
@@ -38,6 +39,11 @@ class LeaseSettings(BaseModel):
     @property
     def lease_interval(self) -> timedelta:
         return timedelta(seconds=self.lease)
+
+    @property
+    def orphaned_after(self) -> timedelta:
+        """What is left of a lease, at most, when its owner's absence counts: a fresh owner may not hold its lock yet."""
+        return timedelta(seconds=max(self.lease - _UNTOUCHED_SECONDS, 0))
 
 
 class Presence:

@@ -25,6 +25,7 @@ from shared.ids import new_id
 log = structlog.get_logger()
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
+QuestionT = TypeVar("QuestionT", bound=Contract)
 
 _REPLY_TO = "amq.rabbitmq.reply-to"
 DEADLINE_HEADER = "x-deadline-ms"  # Unix time in milliseconds
@@ -152,7 +153,7 @@ def seconds_left(headers: HeadersType) -> float:
 
 
 async def answer_within(
-    headers: HeadersType, body: bytes, question: type[Contract], answerer: Callable[[Contract], Awaitable[BaseModel]]
+    headers: HeadersType, body: bytes, question: type[QuestionT], answerer: Callable[[QuestionT], Awaitable[BaseModel]]
 ) -> bytes | None:
     """The envelope that answers a question, or None when its asker has given up already.
 

@@ -39,9 +39,10 @@ WHERE $3::interval <= interval '0'
 RETURNING subject_id;
 
 -- name: expire_orphaned_leases
--- Ends the leases of processes that are gone: the advisory lock of a living owner ($1 is its class) is in pg_locks.
+-- Ends the leases of processes that are gone: the advisory lock of a living owner ($1 is its class) is in pg_locks. A lease is left alone in
+-- its first seconds ($2: the lease's length less these): a process that has just started or lost a connection may not hold its lock yet.
 UPDATE run SET lease_until = now() - interval '1 microsecond', wake_at = now()
-WHERE status = 'running' AND lease_until >= now() AND NOT EXISTS (
+WHERE status = 'running' AND lease_until >= now() AND lease_until < now() + $2::interval AND NOT EXISTS (
     SELECT FROM pg_locks l
     WHERE l.locktype = 'advisory' AND l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
       AND l.classid = $1::integer::oid AND l.objid = (hashtext(run.lease_owner::text)::bigint & 4294967295)::oid AND l.objsubid = 2)

@@ -70,7 +70,7 @@ class RunStore:
 
     async def sweep(self) -> int:
         """Wakes every run that nobody is responsible for; the number of wake-ups written."""
-        await self._pool.execute(SQL["expire_orphaned_leases"], PRESENCE_CLASS)
+        await self._pool.execute(SQL["expire_orphaned_leases"], PRESENCE_CLASS, self._leases.orphaned_after)
         rows = await self._pool.fetch(SQL["wake_stale_runs"], timedelta(seconds=self._leases.wake_after))
         return len(rows)
 

@@ -10,8 +10,7 @@ from faststream.rabbit.schemas import Channel
 
 from services.retrieval.search import Search
 from shared.amqp import BROKER_TROUBLE
-from shared.contracts.base import Contract
-from shared.contracts.questions import SearchKnowledge, SearchResult
+from shared.contracts.questions import SearchKnowledge
 from shared.rpc import answer_within
 from shared.topology import question_queue
 
@@ -43,7 +42,7 @@ async def answer_question(message: RabbitMessage, search: Search) -> None:
     """Sends the answer or a Refused, then acknowledges: a question whose process dies goes to another one."""
     try:
         if (message.reply_to or "").startswith(_REPLY_TO):
-            answer = await answer_within(message.headers, message.body, SearchKnowledge, partial(_search, search))
+            answer = await answer_within(message.headers, message.body, SearchKnowledge, search.answer)
             if answer is not None:
                 await _reply(message, answer)
         else:
@@ -51,11 +50,6 @@ async def answer_question(message: RabbitMessage, search: Search) -> None:
         await message.raw_message.ack()
     except BROKER_TROUBLE as error:
         log.warning("reply.lost", cause=type(error).__name__)  # the asker notices by its deadline
-
-
-async def _search(search: Search, question: Contract) -> SearchResult:
-    assert isinstance(question, SearchKnowledge)
-    return await search.answer(question)
 
 
 async def _reply(message: RabbitMessage, answer: bytes) -> None:

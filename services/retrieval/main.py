@@ -1,9 +1,5 @@
 """The retrieval service: `python -m services.retrieval.main`. Everything is built here and nowhere else."""
 
-import logging
-
-from faststream.rabbit import RabbitBroker
-
 from services.retrieval.embedder import QueryEmbedder
 from services.retrieval.handlers import subscribe
 from services.retrieval.search import Search
@@ -12,12 +8,10 @@ from services.retrieval.store import SearchStore
 from shared.db.pool import open_pool
 from shared.embeddings import EmbeddingClient, embedding_http_client
 from shared.logging import configure_logging
-from shared.service import Service, consumer_check, database_check, load_models, main, run_service
+from shared.service import Service, consumer_check, database_check, load_models, main, make_broker, run_service
 from shared.settings import load_settings
 
 NAME = "retrieval"
-
-_GRACE_SECONDS = 10.0
 
 
 async def start() -> None:
@@ -29,7 +23,7 @@ async def start() -> None:
     http = embedding_http_client()
     client = EmbeddingClient(registry, http, retry_seconds=settings.embedding.retry_seconds)
     store = SearchStore(pool, settings.search.keyword_postings)
-    broker = make_broker(settings.rabbitmq_url.get_secret_value())
+    broker = make_broker(settings, NAME, apply_types=False)
     subscribe(broker, Search(store, QueryEmbedder(client, settings.embedding.cache_size), settings.search))
 
     async def close() -> None:
@@ -44,20 +38,6 @@ async def start() -> None:
         close=close,
     )
     await run_service(service, settings)
-
-
-def make_broker(rabbitmq_url: str) -> RabbitBroker:
-    """Like shared.service.make_broker, but without dependency injection (see handlers.subscribe)."""
-    return RabbitBroker(
-        rabbitmq_url,
-        fail_fast=False,
-        reconnect_interval=1.0,
-        graceful_timeout=_GRACE_SECONDS,
-        app_id=NAME,
-        apply_types=False,
-        logger=logging.getLogger("faststream.broker"),
-        log_level=logging.DEBUG,
-    )
 
 
 if __name__ == "__main__":

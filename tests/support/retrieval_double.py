@@ -7,7 +7,6 @@ from typing import Self
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
 
-from shared.contracts.base import Contract
 from shared.contracts.questions import Hit, SearchKnowledge, SearchResult
 from shared.ids import new_id
 from shared.rpc import answer_within
@@ -75,8 +74,7 @@ class RetrievalDouble:
             reply = aio_pika.Message(body, correlation_id=message.correlation_id)
             await self._exchange.publish(reply, routing_key=message.reply_to, mandatory=False)
 
-    async def _search(self, question: Contract) -> SearchResult:
-        assert isinstance(question, SearchKnowledge)
+    async def _search(self, question: SearchKnowledge) -> SearchResult:
         self.questions.append(question)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
