@@ -58,12 +58,12 @@ lock: ## choose new versions for requirements.lock and requirements-dev.lock
 	@$(ENSURE_UV)
 	@test -x .venv/bin/python || $(UV) venv --quiet --python '>=3.11' .venv
 	@echo "installing requirements.lock into .venv"
-	@$(UV) pip install --quiet --python .venv/bin/python --require-hashes --requirements requirements.lock
+	@$(UV) pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --requirements requirements.lock
 	@touch $@
 
 .venv/.dev: requirements-dev.lock .venv/.runtime
 	@echo "installing requirements-dev.lock into .venv"
-	@$(UV) pip install --quiet --python .venv/bin/python --require-hashes --requirements requirements-dev.lock
+	@$(UV) pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --requirements requirements-dev.lock
 	@touch $@
 
 .local/uv/bin/uv:

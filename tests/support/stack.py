@@ -51,6 +51,7 @@ OF_THE_DEVELOPER = (
     "RABBITMQ_URL",
     "RABBITMQ_NODE",
     "OPENAI_",
+    "PYTHONDONTWRITEBYTECODE",  # services that tests start again and again compile once
     "DEEPSEEK_",
     "ZHIPU",
     "OLLAMA_",
