@@ -117,7 +117,8 @@ class Ingestion:
         try:
             await self._ingest(document)
         except asyncio.CancelledError:
-            await _conclude(self.store.hand_back(document))
+            # Cancelled twice (a lost lease is noticed again, say), it still hands back.
+            await asyncio.shield(_conclude(self.store.hand_back(document)))
             raise
         except LeaseLost:
             log.warning("document.lost")

@@ -69,7 +69,8 @@ class DocumentStore:
             exhausted = document.attempts > self._leases.max_attempts
             if exhausted:
                 error = ErrorInfo(
-                    code="attempts_exhausted", message=f"given up after {self._leases.max_attempts} attempts"
+                    code="attempts_exhausted",
+                    message=f"the worker died {self._leases.max_attempts} times in a row while it processed this document",
                 )
                 await _fenced(connection, "fail_document", document, _to_stored(error))
             frames = await _append_event(connection, document)

@@ -1,17 +1,22 @@
 """The ingestion service as a process, between a real database, a real broker and an embeddings server of the test's own."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from shared.db.pool import Pool, PoolSettings, open_pool
+from tests.integration.ingestion.library import Library, chapters, eventually
 from tests.support.embedding_server import EmbeddingServer
 from tests.support.stack import ServiceProcess, Stack
 
 BATCH = 4
+CHAPTERS = 100
+SECONDS = 40.0  # for the slowest machine
 
 _MODELS = """
 [chat.none]
@@ -47,6 +52,23 @@ class Home:
         service.wait_ready()
         return service
 
+    async def hold_in_the_middle(self, library: Library, word: str) -> UUID:
+        """A document of CHAPTERS chunks whose embedding waits at the embeddings server after ten batches."""
+        self.embeddings.hold_after(10)
+        document_id = await library.upload(chapters(word, CHAPTERS))
+        async with asyncio.timeout(SECONDS):
+            await self.embeddings.held.wait()
+        return document_id
+
+    async def until_logged(self, service: ServiceProcess, event: str, document_id: UUID) -> None:
+        """Returns when the service has logged an event about a document."""
+
+        async def found() -> bool:
+            lines = service.log_file.read_text().splitlines()
+            return any(f'"event":"{event}"' in line and str(document_id) in line for line in lines)
+
+        await eventually(found, f"{event} was logged", SECONDS)
+
 
 @asynccontextmanager
 async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterator[Home]:
@@ -70,11 +92,11 @@ async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterat
     stack.drop_database(database_url)
 
 
-@pytest.fixture(scope="module")
-async def shared_home(stack: Stack, rabbitmq_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
-    """One service for all tests of a module."""
-    async with _home(stack, rabbitmq_url, tmp_path_factory.mktemp("models")) as home:
-        home.start_ingestion()
+@pytest.fixture(scope="package")
+async def shared_home(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Home]:
+    """One service for all tests that leave it alive."""
+    async with _home(stack, stack.create_vhost(), tmp_path_factory.mktemp("models")) as home:
+        home.start_ingestion(CHATMIND_WORK__EMBED_RETRY="0.1", CHATMIND_WORK__PROGRESS_EVERY="0")
         yield home
 
 

@@ -30,6 +30,11 @@ async def eventually(probe: Callable[[], Awaitable[bool]], what: str, seconds: f
     raise AssertionError(f"after {seconds:g} s still not so: {what}")
 
 
+def chapters(word: str, count: int) -> str:
+    """A Markdown document that becomes so many chunks; texts of different words have nothing in common."""
+    return "\n".join(f"# {word} {number}\n\nThe body of {word} {number}.\n" for number in range(count))
+
+
 @dataclass(frozen=True, slots=True)
 class Library:
     """One knowledge base of a tenant of its own."""
@@ -143,3 +148,14 @@ class Library:
             "INSERT INTO document_blob (tenant_id, document_id, version, part, data) VALUES ($1, $2, $3, $4, $5)",
             [(self.tenant_id, document_id, version, number, part) for number, part in enumerate(parts)],
         )
+
+    async def assert_ready(self, document_id: UUID, chunks: int, seconds: float = 40) -> None:
+        """Waits for the end and looks at everything that must hold for a document of one vector a chunk."""
+        document = await self.until(document_id, "ready", "failed", seconds=seconds)
+        assert (document["state"], document["chunk_count"], document["error"]) == ("ready", chunks, None)
+        rows = await self.chunks(document_id)
+        assert [row["ordinal"] for row in rows] == list(range(chunks))
+        assert {row["version"] for row in rows} == {document["current_version"]} == {document["version"]}
+        assert len(await self.vectors(document_id)) == chunks
+        events = await self.events(document_id)
+        assert [event["state"] for event in events if event["version"] == document["version"]].count("ready") == 1

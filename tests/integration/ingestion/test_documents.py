@@ -8,7 +8,7 @@ import pytest
 from shared.contracts.hints import HINT, EventFrame, StreamAdvanced
 from shared.topology import DEAD_LETTERS, DOCUMENTS, HINTS
 from tests.integration.ingestion.conftest import BATCH, Home
-from tests.integration.ingestion.library import Library, eventually
+from tests.integration.ingestion.library import Library, chapters, eventually
 from tests.support.embedding_server import Answer, EmbeddingServer, vector_of
 
 HANDBOOK = """# Shop handbook
@@ -73,7 +73,7 @@ async def test_a_text_file_is_found_by_its_body_whatever_the_mode(shared_home: H
 
 async def test_every_state_and_the_last_progress_are_events_in_order(shared_home: Home) -> None:
     library = await Library.create(shared_home.pool, embed="body")
-    document_id = await library.upload(_chapters(3 * BATCH))
+    document_id = await library.upload(chapters("step", 3 * BATCH))
     await library.until(document_id, "ready")
     events = await library.events(document_id)
     states = [event["state"] for event in events]
@@ -85,7 +85,7 @@ async def test_every_state_and_the_last_progress_are_events_in_order(shared_home
     assert (events[-1]["chunk_count"], events[-1]["current_version"]) == (total, 1)
 
 
-async def test_each_event_is_sent_along_as_a_hint(shared_home: Home, rabbitmq_url: str) -> None:
+async def test_each_event_is_sent_along_as_a_hint(shared_home: Home) -> None:
     library = await Library.create(shared_home.pool)
     frames: list[EventFrame] = []
 
@@ -97,7 +97,7 @@ async def test_each_event_is_sent_along_as_a_hint(shared_home: Home, rabbitmq_ur
     async def all_arrived() -> bool:
         return any('"state":"ready"' in frame.data.replace(" ", "") for frame in frames)
 
-    async with await aio_pika.connect(rabbitmq_url) as connection:
+    async with await aio_pika.connect(shared_home.environment["RABBITMQ_URL"]) as connection:
         channel = await connection.channel()
         queue = await channel.declare_queue(exclusive=True)
         await queue.bind(HINTS)
@@ -214,10 +214,8 @@ async def test_duplicate_and_shuffled_wake_ups_change_nothing(shared_home: Home,
 @pytest.mark.parametrize(
     "body", [b"", b"garbage", b"[]", b'{"tenant_id": "x"}', b'{"schema_version": 2}', b"\xff\xfe\x00"]
 )
-async def test_a_message_that_cannot_be_read_goes_to_dead_letters(
-    shared_home: Home, rabbitmq_url: str, body: bytes
-) -> None:
-    async with await aio_pika.connect(rabbitmq_url) as connection:
+async def test_a_message_that_cannot_be_read_goes_to_dead_letters(shared_home: Home, body: bytes) -> None:
+    async with await aio_pika.connect(shared_home.environment["RABBITMQ_URL"]) as connection:
         channel = await connection.channel()
         dead = await channel.get_queue(DEAD_LETTERS)
         await channel.default_exchange.publish(aio_pika.Message(body), routing_key=DOCUMENTS)
@@ -240,10 +238,6 @@ async def test_a_wake_up_for_another_tenants_document_does_nothing(shared_home: 
     await stranger.wake(document_id)
     await _queue_is_drained(shared_home)
     assert (await owner.document(document_id))["state"] == "queued"
-
-
-def _chapters(count: int) -> str:
-    return "\n".join(f"# Chapter {number}\n\nBody of chapter {number}.\n" for number in range(count))
 
 
 async def _queue_is_drained(home: Home) -> None:

@@ -1,5 +1,6 @@
 """In-memory ports of the pipeline that record what they were told."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -72,6 +73,21 @@ class RecordingStore:
             raise self.away
         if self.lost_after is not None and len(self.progress) >= self.lost_after:
             raise LeaseLost("lost")
+
+
+@dataclass
+class SlowStore(RecordingStore):
+    """Its `hand_back` waits until it may finish."""
+
+    handing_back: asyncio.Event = field(default_factory=asyncio.Event)
+    may_finish: asyncio.Event = field(default_factory=asyncio.Event)
+    handed_back: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def hand_back(self, document: ClaimedDocument) -> None:
+        self.handing_back.set()
+        await self.may_finish.wait()
+        await super().hand_back(document)
+        self.handed_back.set()
 
 
 @dataclass

@@ -7,7 +7,14 @@ import pytest
 from services.ingestion.pipeline import Ingestion, Progress
 from services.ingestion.text import EmptyDocument
 from shared.errors import CodedError
-from tests.unit.ingestion_pipeline.doubles import CountingEmbedder, FixedParser, RecordingStore, claimed, piece
+from tests.unit.ingestion_pipeline.doubles import (
+    CountingEmbedder,
+    FixedParser,
+    RecordingStore,
+    SlowStore,
+    claimed,
+    piece,
+)
 
 PIECES = [piece(n, f"T{n}", f"body {n}") for n in range(4)]
 
@@ -99,6 +106,18 @@ async def test_a_cancelled_document_is_handed_back() -> None:
     embedder = CountingEmbedder(errors=[None, asyncio.CancelledError()])
     with pytest.raises(asyncio.CancelledError):
         await pipeline(store, embedder).run(claimed())
+    assert store.endings == [("handed back", None)]
+
+
+async def test_a_document_cancelled_twice_is_handed_back_once() -> None:
+    store, embedder = SlowStore(), CountingEmbedder(errors=[asyncio.CancelledError()])
+    run = asyncio.ensure_future(pipeline(store, embedder).run(claimed()))
+    await store.handing_back.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    store.may_finish.set()
+    await store.handed_back.wait()
     assert store.endings == [("handed back", None)]
 
 

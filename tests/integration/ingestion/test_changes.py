@@ -1,0 +1,71 @@
+"""Documents that are deleted or replaced while they are worked on, and an embeddings server that is away for a while."""
+
+import asyncio
+
+from tests.integration.ingestion.conftest import CHAPTERS, SECONDS, Home
+from tests.integration.ingestion.library import Library, chapters
+from tests.support.embedding_server import EmbeddingServer
+
+
+async def test_a_document_deleted_while_it_is_worked_on_does_not_come_back(
+    shared_home: Home, embeddings: EmbeddingServer
+) -> None:
+    library = await Library.create(shared_home.pool, embed="body")
+    asked = len(embeddings.texts)
+    document_id = await shared_home.hold_in_the_middle(library, "deleted")
+    await library.delete(document_id)
+    embeddings.release()
+    await shared_home.until_logged(shared_home.services[0], "document.lost", document_id)
+    counts = await shared_home.pool.fetchrow(
+        """SELECT (SELECT count(*) FROM document WHERE id = $1), (SELECT count(*) FROM document_blob WHERE document_id = $1),
+                  (SELECT count(*) FROM chunk WHERE document_id = $1),
+                  (SELECT count(*) FROM chunk_embedding WHERE knowledge_base_id = $2)""",
+        document_id,
+        library.id,
+    )
+    assert counts is not None
+    assert list(counts) == [0, 0, 0, 0]
+    assert len(embeddings.texts) - asked < CHAPTERS  # it stopped, rather than work for nobody
+    await library.assert_ready(await library.upload(chapters("after", 2)), 2)
+
+
+async def test_newer_bytes_win_over_the_work_on_older_ones(shared_home: Home, embeddings: EmbeddingServer) -> None:
+    library = await Library.create(shared_home.pool, embed="body")
+    document_id = await shared_home.hold_in_the_middle(library, "older")
+    await library.replace(document_id, chapters("newer", 5))
+    embeddings.release()
+    await library.assert_ready(document_id, 5)
+    await shared_home.until_logged(shared_home.services[0], "document.lost", document_id)
+    assert {chunk["title"].split()[0] for chunk in await library.chunks(document_id)} == {"newer"}
+    versions = await shared_home.pool.fetch(
+        "SELECT DISTINCT version FROM document_blob WHERE document_id = $1", document_id
+    )
+    assert [row["version"] for row in versions] == [2]
+
+
+async def test_the_old_version_stays_until_the_new_one_is_whole(shared_home: Home, embeddings: EmbeddingServer) -> None:
+    library = await Library.create(shared_home.pool, embed="body")
+    document_id = await library.upload(chapters("first", 7))
+    await library.until(document_id, "ready")
+    embeddings.hold_after(1)
+    await library.replace(document_id, chapters("second", 9))
+    async with asyncio.timeout(SECONDS):
+        await embeddings.held.wait()
+    assert {chunk["title"].split()[0] for chunk in await library.chunks(document_id)} == {"first"}
+    assert (await library.document(document_id))["current_version"] == 1
+    embeddings.release()
+    await library.assert_ready(document_id, 9)
+
+
+async def test_documents_wait_for_an_embeddings_server_that_is_down(
+    shared_home: Home, embeddings: EmbeddingServer
+) -> None:
+    library = await Library.create(shared_home.pool, embed="body")
+    await embeddings.stop()
+    document_id = await library.upload(chapters("patient", 3))
+    await shared_home.until_logged(shared_home.services[0], "document.delayed", document_id)
+    document = await library.document(document_id)
+    assert document["state"] != "failed"
+    assert document["error"] is None
+    await embeddings.start()
+    await library.assert_ready(document_id, 3)
