@@ -6,6 +6,7 @@ hiccup can cancel it.
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from typing import Literal
 
 import structlog
 
@@ -17,26 +18,42 @@ class Draining(Exception):
 
 
 class JobSlots:
-    """`size` slots. `take()` waits for a free one; `start()` fills it with a job; `drain()` ends them all."""
+    """`size` slots. `take()` waits for a free one; `start()` fills it with a job; `stop_taking()` and `drain()` end them all."""
 
     def __init__(self, size: int) -> None:
         self._free = asyncio.Semaphore(size)
         self._tasks: set[asyncio.Task[None]] = set()
         self._draining = asyncio.Event()
 
-    async def take(self, timeout: float) -> None:
-        """Reserves a slot. Raises TimeoutError when none is free in time, Draining when the process is stopping."""
-        if self._draining.is_set():
-            raise Draining
-        async with asyncio.timeout(timeout):
-            await self._free.acquire()
-        if self._draining.is_set():
-            self._free.release()
-            raise Draining
+    async def take(self, wait: float) -> None:
+        """Reserves a slot for `start`.
 
-    def give_back(self) -> None:
-        """Returns a reserved slot that no job was started in."""
-        self._free.release()
+        Raises TimeoutError when none is free within `wait` seconds, Draining when the process is stopping.
+        """
+        if self._draining.is_set():
+            raise Draining
+        free = asyncio.ensure_future(self._free.acquire())
+        stopping = asyncio.ensure_future(self._draining.wait())
+        try:
+            await asyncio.wait((free, stopping), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            reserved = free.done() and not self._draining.is_set()
+            if not reserved:
+                self._let_go(free)
+        if self._draining.is_set():
+            raise Draining
+        if not reserved:
+            raise TimeoutError
+
+    def _let_go(self, free: "asyncio.Future[Literal[True]]") -> None:
+        if free.done() and not free.cancelled():
+            self._free.release()
+        free.cancel()
+
+    def stop_taking(self) -> None:
+        """Refuses everything new from now on, also to those who wait for a slot."""
+        self._draining.set()
 
     def start(self, job: Callable[[], Coroutine[None, None, None]]) -> None:
         """Runs a job in a slot reserved with `take()`."""
@@ -52,7 +69,7 @@ class JobSlots:
 
     async def drain(self, grace: float) -> None:
         """Takes nothing new, lets jobs go on for `grace` seconds, then cancels those left and waits for them to hand back."""
-        self._draining.set()
+        self.stop_taking()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
         for task in self._tasks:

@@ -90,6 +90,7 @@ class LeaseKeeper:
         self._renew = renew
         self._settings = settings
         self._jobs: dict[UUID, asyncio.Task[None]] = {}
+        self._lost: set[UUID] = set()
         self._renewed_at = 0.0
 
     async def hold(self, job_id: UUID, job: Coroutine[None, None, None]) -> None:
@@ -107,13 +108,15 @@ class LeaseKeeper:
             raise
         finally:
             del self._jobs[job_id]
+            self._lost.discard(job_id)
         if not task.cancelled():
             task.result()
 
     def lose(self, job_id: UUID) -> None:
-        """Cancels the job of a lease that somebody has taken away; harmless when there is none."""
+        """Cancels, once, the job of a lease that somebody has taken away; harmless when there is none."""
         task = self._jobs.get(job_id)
-        if task is not None:
+        if task is not None and job_id not in self._lost:
+            self._lost.add(job_id)
             task.cancel()
 
     async def run(self) -> None:
@@ -122,7 +125,7 @@ class LeaseKeeper:
         self._renewed_at = loop.time()
         while True:
             await asyncio.sleep(self._settings.renew_every)
-            ids = list(self._jobs)
+            ids = [job_id for job_id in self._jobs if job_id not in self._lost]
             try:
                 kept = set(await self._renew(ids)) if ids else set()
                 self._renewed_at = loop.time()

@@ -29,6 +29,10 @@ _BATCH = 100
 _PUBLISH_SECONDS = 5.0
 
 
+class UnknownKind(Exception):
+    """A newer release wrote this row: one of its relays sends it."""
+
+
 class OutboxRelay:
     """Publishes outbox rows. `nudge()` after a commit makes it look at once; a poll a second is the guarantee."""
 
@@ -64,7 +68,7 @@ class OutboxRelay:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _relay_batch(self) -> int:
-        """Sends up to a batch of rows; returns how many there were."""
+        """Sends up to a batch of rows; returns how many the broker took."""
         async with self._pool.acquire() as connection, connection.transaction():
             rows = await connection.fetch(SQL["take_outbox"], _BATCH)
             if not rows:
@@ -73,22 +77,26 @@ class OutboxRelay:
             outcomes = await asyncio.gather(*(_publish(channel, row) for row in rows), return_exceptions=True)
             sent = [row["id"] for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
             await connection.execute(SQL["delete_outbox"], sent)
-        await self._mend(channel, outcomes)
-        return len(rows)
+        await _mend(channel, [outcome for outcome in outcomes if outcome is not None])
+        return len(sent)
 
-    async def _mend(self, channel: AbstractChannel, outcomes: list[BaseException | None]) -> None:
-        failed = [outcome for outcome in outcomes if outcome is not None]
-        if not failed:
-            return
-        log.warning("outbox.refused", count=len(failed), cause=type(failed[0]).__name__)
-        if any(isinstance(error, DeliveryError | PublishError) for error in failed):
-            await declare_all(channel)  # a queue is gone: the next round finds it again
-            self.nudge()
-        else:
-            raise failed[0]
+
+async def _mend(channel: AbstractChannel, failed: list[BaseException]) -> None:
+    """Rows that were refused stay for the next poll. Raises what is worse than a refusal."""
+    if not failed:
+        return
+    log.warning("outbox.refused", count=len(failed), cause=type(failed[0]).__name__)
+    if any(isinstance(error, DeliveryError | PublishError) for error in failed):
+        await declare_all(channel)  # a queue is gone: the next round finds it again
+    for error in failed:
+        if not isinstance(error, DeliveryError | PublishError | UnknownKind):
+            raise error
 
 
 async def _publish(channel: AbstractChannel, row: asyncpg.Record) -> None:
+    queue = QUEUE_OF_KIND.get(row["kind"])
+    if queue is None:
+        raise UnknownKind(row["kind"])
     message = Message(
         row["body"].encode(),
         content_type="application/json",
@@ -97,9 +105,7 @@ async def _publish(channel: AbstractChannel, row: asyncpg.Record) -> None:
         message_id=str(new_id()),
         type=row["kind"],
     )
-    await channel.default_exchange.publish(
-        message, routing_key=QUEUE_OF_KIND[row["kind"]], mandatory=True, timeout=_PUBLISH_SECONDS
-    )
+    await channel.default_exchange.publish(message, routing_key=queue, mandatory=True, timeout=_PUBLISH_SECONDS)
 
 
 async def add_to_outbox(connection: AnyConnection, kind: str, subject_id: object, message: Contract) -> None:

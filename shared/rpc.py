@@ -14,6 +14,7 @@ import orjson
 import structlog
 from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, HeadersType
+from aio_pika.exceptions import PublishError
 from pydantic import BaseModel, ValidationError
 
 from shared.amqp import BROKER_TROUBLE, Link, NotConnected
@@ -41,7 +42,9 @@ class RpcClient:
     """Asks questions. At most `max_in_flight` wait for answers; further ones wait for their turn, within their own deadline."""
 
     def __init__(self, rabbitmq_url: str, service: str, *, max_in_flight: int = 32) -> None:
-        self._link = Link(rabbitmq_url, f"{service}.rpc", self._listen, on_lost=self._fail_all)
+        # With confirms, because without them the client library drops returned messages, and a question that nobody takes would
+        # cost its whole deadline. A confirm comes before its answer, so it adds no round trip.
+        self._link = Link(rabbitmq_url, f"{service}.rpc", self._listen, confirms=True, on_lost=self._fail_all)
         self._turns = asyncio.Semaphore(max_in_flight)
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
 
@@ -101,6 +104,8 @@ class RpcClient:
         try:
             await self._link.channel.default_exchange.publish(message, routing_key=queue, mandatory=True)
             return await future
+        except PublishError as error:
+            raise _undeliverable("nobody takes this question") from error
         except (*BROKER_TROUBLE, NotConnected) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -109,7 +114,6 @@ class RpcClient:
             self._waiting.pop(correlation_id, None)
 
     async def _listen(self, channel: AbstractChannel) -> None:
-        channel.return_callbacks.add(self._take_return)
         replies = await channel.get_queue(_REPLY_TO, ensure=False)
         await replies.consume(self._take_reply, no_ack=True)
 
@@ -118,17 +122,11 @@ class RpcClient:
         if future is not None and not future.done():
             future.set_result(message.body)
 
-    def _take_return(self, _channel: object, message: AbstractIncomingMessage) -> None:
-        self._fail(message.correlation_id or "", "nobody takes this question")
-
     def _fail_all(self) -> None:
-        for correlation_id in list(self._waiting):
-            self._fail(correlation_id, "the connection was lost")
-
-    def _fail(self, correlation_id: str, cause: str) -> None:
-        future = self._waiting.get(correlation_id)
-        if future is not None and not future.done():
-            future.set_exception(_undeliverable(cause))
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(_undeliverable("the connection was lost"))
+                future.exception()  # counts as seen: an asker that is still publishing fails by itself
 
 
 def _undeliverable(cause: str) -> QuestionFailed:

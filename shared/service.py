@@ -1,7 +1,8 @@
 """How a service process lives: loops in the background, a consumer, and an end in a stated order.
 
 Start: loops, health, then the consumer (which waits for a broker that is not up yet).
-End, on SIGTERM or SIGINT: stop consuming, drain (finish or hand back), close the broker connection, stop the loops.
+End, on SIGTERM or SIGINT: refuse new work, stop consuming and close the consumer's connection (which gives parked messages to other
+replicas at once), drain (finish or hand back), stop the loops.
 """
 
 import asyncio
@@ -35,12 +36,14 @@ async def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The parts of a process. `loops` run for ever; `drain` ends the work after consuming has stopped; `close` releases the rest."""
+    """The parts of a process. `loops` run for ever; `stop_taking` refuses new work; `drain` ends the work after consuming has stopped;
+    `close` releases the rest."""
 
     name: str
     broker: RabbitBroker
     loops: Sequence[Loop]
     checks: Mapping[str, Check]
+    stop_taking: Callable[[], None] = field(default=lambda: None)
     drain: Callable[[], Awaitable[None]] = field(default=_nothing)
     close: Callable[[], Awaitable[None]] = field(default=_nothing)
 
@@ -106,10 +109,14 @@ async def run_service(service: Service, settings: CommonSettings) -> None:
     app = FastStream(service.broker, logger=None, lifespan=_lifespan(service, settings))
 
     @app.on_shutdown
-    async def stop_taking_then_drain() -> None:
+    async def stop_taking() -> None:
         log.info("service.stopping")
+        service.stop_taking()
         for subscriber in service.broker.subscribers:
             await subscriber.stop()
+
+    @app.after_shutdown
+    async def drain() -> None:
         await service.drain()
 
     @app.after_startup

@@ -13,7 +13,7 @@ delivery limits belong into policies.
 
 from aio_pika import ExchangeType
 from aio_pika.abc import AbstractChannel
-from faststream.rabbit import QueueType, RabbitQueue
+from faststream.rabbit import QueueType, RabbitMessage, RabbitQueue
 from faststream.rabbit.schemas import Channel
 
 from shared.contracts.base import Contract
@@ -55,6 +55,11 @@ def question_queue() -> RabbitQueue:
 def consumer_channel(prefetch: int) -> Channel:
     """A channel that takes at most `prefetch` unacknowledged messages."""
     return Channel(prefetch_count=prefetch)
+
+
+async def undecoded(message: RabbitMessage) -> RabbitMessage:
+    """FastStream's decoder for handlers that read the body themselves, once."""
+    return message
 
 
 async def declare_all(channel: AbstractChannel) -> None:

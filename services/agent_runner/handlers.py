@@ -1,33 +1,37 @@
 """What comes in: wake-ups for runs, and hints that a run was cancelled."""
 
-from typing import Annotated
+from functools import partial
 
-from faststream import AckPolicy, Context
-from faststream.exceptions import NackMessage
-from faststream.rabbit import RabbitRouter
+from faststream import AckPolicy
+from faststream.rabbit import RabbitBroker, RabbitMessage
 
 from services.agent_runner.worker import Worker
 from shared.contracts.commands import ExecuteRun
 from shared.contracts.hints import RunCancelled
-from shared.jobs import Draining
 from shared.logging import log_context
-from shared.topology import RUNS, consumer_channel, wake_up_queue
-
-router = RabbitRouter()
+from shared.topology import RUNS, consumer_channel, undecoded, wake_up_queue
+from shared.wake_ups import read_command
 
 _PREFETCH = 4  # parked wake-ups a process at most, when its slots are full
 
 
-@router.subscriber(
-    wake_up_queue(RUNS), channel=consumer_channel(_PREFETCH), ack_policy=AckPolicy.REJECT_ON_ERROR, no_reply=True
-)
-async def execute_run(command: ExecuteRun, worker: Annotated[Worker, Context()]) -> None:
-    """Claims the run and returns, which acknowledges the wake-up; the run goes on by itself."""
+def subscribe(broker: RabbitBroker, worker: Worker) -> None:
+    """Registers the handler. The worker is bound, not injected: injection costs half a millisecond of CPU a message."""
+    subscriber = broker.subscriber(
+        wake_up_queue(RUNS),
+        channel=consumer_channel(_PREFETCH),
+        ack_policy=AckPolicy.REJECT_ON_ERROR,
+        decoder=undecoded,
+        no_reply=True,
+    )
+    subscriber(partial(execute_run, worker=worker))
+
+
+async def execute_run(message: RabbitMessage, worker: Worker) -> None:
+    """Returns when the run is claimed or not to be had, which acknowledges the wake-up; the run goes on by itself."""
+    command = read_command(message.body, ExecuteRun)
     with log_context(request_id=command.request_id, tenant_id=command.tenant_id, run_id=command.run_id):
-        try:
-            await worker.take(command)
-        except (TimeoutError, Draining) as error:
-            raise NackMessage(requeue=True) from error
+        await worker.take(command)
 
 
 class CancellationListener:

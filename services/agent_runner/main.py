@@ -2,7 +2,7 @@
 
 import structlog
 
-from services.agent_runner.handlers import CancellationListener, router
+from services.agent_runner.handlers import CancellationListener, subscribe
 from services.agent_runner.loop import Loop
 from services.agent_runner.models.client import ModelClient, new_http_client
 from services.agent_runner.settings import RunnerSettings
@@ -52,9 +52,8 @@ async def start() -> None:
     loop = Loop(ModelClient(registry, http), toolbox, settings.memory)
     worker = Worker(store, loop, slots, keeper, hints, relay.nudge, settings)
     listener = HintListener(rabbitmq_url, SERVICE, CancellationListener(worker).on_hint, lambda: None)
-    broker = make_broker(settings, SERVICE)
-    broker.include_router(router)
-    broker.context.set_global("worker", worker)
+    broker = make_broker(settings, SERVICE, apply_types=False)
+    subscribe(broker, worker)
 
     async def close() -> None:
         await http.aclose()
@@ -74,6 +73,7 @@ async def start() -> None:
                 Sweeper(store, relay.nudge, settings.lease.sweep_every).run,
             ],
             checks={"database": database_check(pool), "consumer": consumer_check(broker)},
+            stop_taking=slots.stop_taking,
             drain=lambda: slots.drain(settings.drain),
             close=close,
         ),

@@ -1,5 +1,6 @@
 """Takes runs and sees them through: claim, loop, and what happens to the run when the loop doesn't reach its end."""
 
+import asyncio
 import random
 from datetime import timedelta
 from typing import Protocol
@@ -19,6 +20,7 @@ from shared.hints import HintSender, stream_advanced
 from shared.jobs import JobSlots
 from shared.leases import LeaseKeeper
 from shared.logging import log_context
+from shared.wake_ups import start_in_slot
 
 log = structlog.get_logger()
 
@@ -53,22 +55,25 @@ class Worker:
         self._settings = settings
 
     async def take(self, command: ExecuteRun) -> None:
-        """Claims the run that a wake-up names and starts it in a slot; does nothing when it is not to be had.
+        """Claims the run that a wake-up names and sees it through in a slot of its own; returns when it is claimed or not to be had.
 
-        Raises TimeoutError when no slot is free in time and Draining when the process is stopping: another runner may have the wake-up.
+        Raises NackMessage when no slot is free in time or the process is stopping.
         """
-        await self._slots.take(self._settings.slot_wait)
-        claimed: ClaimedRun | None = None
+
+        async def work(claimed: asyncio.Event) -> None:
+            run = await self._claim(command.run_id)
+            claimed.set()
+            if run is not None:
+                await self._keeper.hold(run.run_id, self._see_through(run))
+
+        await start_in_slot(self._slots, self._settings.slot_wait, work)
+
+    async def _claim(self, run_id: UUID) -> ClaimedRun | None:
         try:
-            claimed = await self._store.claim(command.run_id)
+            return await self._store.claim(run_id)
         except DATABASE_TROUBLE as error:
             log.warning("run.not_claimed", cause=type(error).__name__)  # the sweeper sends another wake-up
-        finally:
-            if claimed is None:
-                self._slots.give_back()
-        if claimed is not None:
-            run = claimed
-            self._slots.start(lambda: self._keeper.hold(run.run_id, self._see_through(run)))
+            return None
 
     def cancel(self, run_id: UUID) -> None:
         """Stops a run that was ended from outside; harmless when it isn't here."""

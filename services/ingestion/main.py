@@ -1,47 +1,39 @@
 """The ingestion service: `python -m services.ingestion.main`. Everything is built here and nowhere else."""
 
-import sys
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 
-import httpx
-import structlog
-from httpx_aiohttp import HttpxAiohttpClient
-
 from services.ingestion.embedding import EmbeddingModels
-from services.ingestion.handlers import Intake, router
+from services.ingestion.handlers import Intake, subscribe
 from services.ingestion.parsing.worker import IsolatedParser
 from services.ingestion.pipeline import Embedders, Ingestion, Parser
 from services.ingestion.settings import IngestionSettings
 from services.ingestion.store import DocumentStore
 from services.ingestion.sweeper import Sweeper, WaitingWakeUps, prune_cache_for_ever
 from shared.db.pool import Pool, open_pool
-from shared.embeddings import EmbeddingClient
+from shared.embeddings import EmbeddingClient, embedding_http_client
 from shared.hints import HintPublisher
 from shared.jobs import JobSlots
 from shared.leases import LeaseKeeper, Presence
 from shared.logging import configure_logging
-from shared.model_registry import ModelRegistry, RegistryError, load_registry
 from shared.outbox import OutboxRelay
-from shared.service import Service, consumer_check, database_check, main, make_broker, run_service
+from shared.service import Service, consumer_check, database_check, load_models, main, make_broker, run_service
 from shared.settings import load_settings
 
 NAME = "ingestion"
-
-log = structlog.get_logger()
 
 
 async def start() -> None:
     """Reads the configuration, waits for the database, then serves until SIGTERM."""
     settings = load_settings(IngestionSettings)
     configure_logging(NAME, settings.log_level)
-    registry = _load_models(settings)
+    registry = load_models(settings.models_file)
     async with AsyncExitStack() as stack:
         pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool)
         stack.push_async_callback(pool.close)
         parser = await stack.enter_async_context(IsolatedParser(settings.limits, parallel=settings.work.slots))
-        http = await stack.enter_async_context(_http_client())
+        http = await stack.enter_async_context(embedding_http_client())
         client = EmbeddingClient(registry, http, retry_seconds=settings.work.embed_retry)
         service = build(settings, pool, parser, EmbeddingModels(registry, client, pool))
         await run_service(service, settings)
@@ -58,34 +50,17 @@ def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Em
     sweeper = Sweeper(pool, leases, waiting.count, relay.nudge)
     prune = partial(prune_cache_for_ever, pool, timedelta(days=settings.cache.keep_days), settings.cache.prune_every)
 
-    broker = make_broker(settings, NAME)
-    broker.include_router(router)
+    broker = make_broker(settings, NAME, apply_types=False)
     ingestion = Ingestion(store, parser, embedders, work.progress_every)
-    broker.context.set_global("intake", Intake(slots, keeper, store, ingestion, work.slot_wait))
+    subscribe(broker, Intake(slots, keeper, store, ingestion, work.slot_wait))
     return Service(
         name=NAME,
         broker=broker,
         loops=[presence.run, relay.run, hints.run, keeper.run, waiting.run, sweeper.run, prune],
         checks={"database": database_check(pool), "consumer": consumer_check(broker)},
+        stop_taking=slots.stop_taking,
         drain=partial(slots.drain, work.drain_grace),
     )
-
-
-def _http_client() -> httpx.AsyncClient:
-    """On aiohttp's connections, which cost less. A proxy from the environment never stands before this machine's own models."""
-    return HttpxAiohttpClient(mounts={"all://127.0.0.1": None, "all://localhost": None, "all://[::1]": None})
-
-
-def _load_models(settings: IngestionSettings) -> ModelRegistry:
-    """The models file; a wrong one ends the process at once."""
-    try:
-        registry = load_registry(settings.models_file)
-    except RegistryError as error:
-        sys.stderr.write(f"{error}\n")
-        raise SystemExit(2) from None
-    for model, problem in registry.problems().items():
-        log.warning("model.unusable", model=model, problem=problem)
-    return registry
 
 
 if __name__ == "__main__":

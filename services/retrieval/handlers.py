@@ -12,7 +12,7 @@ from services.retrieval.search import Search
 from shared.amqp import BROKER_TROUBLE
 from shared.contracts.questions import SearchKnowledge
 from shared.rpc import answer_within
-from shared.topology import question_queue
+from shared.topology import question_queue, undecoded
 
 log = structlog.get_logger()
 
@@ -32,7 +32,7 @@ def subscribe(broker: RabbitBroker, search: Search) -> None:
         question_queue(),
         channel=Channel(prefetch_count=_PREFETCH, publisher_confirms=False),
         ack_policy=AckPolicy.MANUAL,
-        decoder=_undecoded,
+        decoder=undecoded,
         no_reply=True,
     )
     subscriber(partial(answer_question, search=search))
@@ -60,8 +60,3 @@ async def _reply(message: RabbitMessage, answer: bytes) -> None:
     await message.raw_message.channel.basic_publish(
         answer, exchange="", routing_key=message.reply_to, properties=properties, mandatory=False
     )
-
-
-async def _undecoded(message: RabbitMessage) -> RabbitMessage:
-    """The body is decoded once, into a SearchKnowledge, behind the check of the deadline."""
-    return message

@@ -27,7 +27,7 @@ def migrate(database_url: str) -> None:
     """
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
-    engine = sqlalchemy.create_engine(database_url.replace("postgresql://", "postgresql+psycopg://", 1))
+    engine = sqlalchemy.create_engine(_engine_url(database_url))
     try:
         with engine.begin() as connection:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
@@ -39,8 +39,21 @@ def migrate(database_url: str) -> None:
         engine.dispose()
 
 
+def _engine_url(database_url: str) -> sqlalchemy.URL:
+    try:
+        url = sqlalchemy.make_url(database_url)
+    except sqlalchemy.exc.ArgumentError:
+        url = None
+    if url is None or url.drivername not in {"postgresql", "postgres"}:
+        raise MigrationError("DATABASE_URL is not of the form postgresql://user:password@host:5432/database")
+    return url.set(drivername="postgresql+psycopg")
+
+
 def _remedy(error: sqlalchemy.exc.DBAPIError) -> str:
     cause = str(error.orig).strip()
+    if "permission denied to create extension" in cause:
+        remedy = "Let a superuser run CREATE EXTENSION vector and CREATE EXTENSION btree_gin in this database once."
+        return f"{cause}\n{remedy}"
     if 'extension "vector"' in cause:
         remedy = "Install pgvector >= 0.8.4 on the database server (package postgresql-NN-pgvector, or the image pgvector/pgvector:pg18)."
         return f"{cause}\n{remedy}"

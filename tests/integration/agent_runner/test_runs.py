@@ -2,14 +2,17 @@
 
 import asyncio
 import itertools
+import time
 from typing import Any
 from uuid import UUID
 
+import aio_pika
 import asyncpg
 import orjson
 import pytest
 
 from shared.db.pool import Pool
+from shared.topology import DEAD_LETTERS, RUNS
 from tests.integration.agent_runner.conftest import StartRunner
 from tests.support.retrieval_double import RetrievalDouble
 from tests.support.scripted_model import ScriptedModel
@@ -235,3 +238,45 @@ async def _died(process: ServiceProcess) -> bool:
 
 async def _stands_at_gate(model: ScriptedModel) -> bool:
     return model.gate("middle").waiting > 0
+
+
+async def test_a_full_runner_lets_go_of_its_parked_wake_ups_when_it_stops(
+    pool: Pool, start_runner: StartRunner, model: ScriptedModel
+) -> None:
+    first = start_runner(CHATMIND_DRAIN="0.2", CHATMIND_SLOTS="1", CHATMIND_LEASE__WAKE_AFTER="3600")
+    sessions = [await seed_session(pool) for _ in range(3)]
+    model.add(text="never said", gate="middle", after=1)
+    model.add(text="The answer.", times=0)
+    runs = [await post(pool, session, "question") for session in sessions]
+    await eventually(lambda: _stands_at_gate(model))
+    began = time.monotonic()
+    assert await asyncio.to_thread(first.terminate) == 0
+    assert time.monotonic() - began < 8
+    start_runner(CHATMIND_LEASE__WAKE_AFTER="3600")
+    for run_id in runs:
+        assert (await finished(pool, run_id, within=12))["reason"] == "completed"
+
+
+async def test_what_cannot_be_read_goes_to_the_dead_letters_and_holds_up_nothing(
+    pool: Pool, start_runner: StartRunner, rabbitmq_url: str, model: ScriptedModel
+) -> None:
+    runner = start_runner()
+    session = await seed_session(pool)
+    async with await aio_pika.connect(rabbitmq_url) as connection:
+        channel = await connection.channel()
+        dead_letters = await channel.get_queue(DEAD_LETTERS)
+        await dead_letters.purge()
+        for body in (b"", b"\xff\xfe", b"{}", b'{"schema_version": 2, "run_id": "secret-7f3a"}'):
+            await channel.default_exchange.publish(aio_pika.Message(body), routing_key=RUNS)
+        run = await finished(pool, await post(pool, session, "question"))
+        assert run["reason"] == "completed"
+
+        async def all_there() -> bool:
+            state = await channel.declare_queue(DEAD_LETTERS, passive=True)
+            return state.declaration_result.message_count == 4
+
+        await eventually(all_there)
+    log = runner.log_file.read_text()
+    assert log.count('"message.rejected"') == 4
+    assert "secret-7f3a" not in log
+    assert all(line.startswith("{") for line in log.splitlines())

@@ -1,0 +1,49 @@
+"""Taking wake-ups: read the command, wait for a slot, and let go of the message as soon as the work is claimed."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+from faststream.exceptions import NackMessage, RejectMessage
+from pydantic import ValidationError
+
+from shared.contracts.base import Contract
+from shared.jobs import Draining, JobSlots
+
+log = structlog.get_logger()
+
+CommandT = TypeVar("CommandT", bound=Contract)
+
+
+def read_command(body: bytes, command: type[CommandT]) -> CommandT:
+    """The command of a wake-up. What can't be read goes to the dead letters (RejectMessage); the log names the fields, never the values."""
+    try:
+        return command.model_validate_json(body)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        fields = [".".join(map(str, problem["loc"])) for problem in problems]
+        log.error("message.rejected", command=command.__name__, fields=fields)
+        raise RejectMessage(requeue=False) from None
+
+
+async def start_in_slot(slots: JobSlots, wait: float, work: Callable[[asyncio.Event], Awaitable[None]]) -> None:
+    """Runs `work` in a slot and returns when it sets its event, which says that its claim has been made or has come to nothing.
+
+    The claim belongs to the job: a lost broker connection cancels this function, but never leaves a claim without its job.
+    Raises NackMessage when no slot is free within `wait` seconds or the process is stopping: another replica may take the wake-up.
+    """
+    try:
+        await slots.take(wait)
+    except (TimeoutError, Draining):
+        raise NackMessage(requeue=True) from None
+    claimed = asyncio.Event()
+
+    async def job() -> None:
+        try:
+            await work(claimed)
+        finally:
+            claimed.set()
+
+    slots.start(job)
+    await claimed.wait()
