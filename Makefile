@@ -44,7 +44,7 @@ lint: .venv/.dev ## ruff, mending what it can
 format: .venv/.dev ## ruff format
 	@.venv/bin/ruff format .
 
-compose-test: ## the same system by Docker Compose, with the end-to-end questions
+compose-test: .venv/.runtime ## the same system by Docker Compose, with the end-to-end questions
 	@bash deploy/docker/compose_test.sh
 
 install: .venv/.dev ## .venv with everything, pinned

@@ -62,9 +62,11 @@ class Link:
             await asyncio.sleep(_RECONNECT_SECONDS[min(failures, len(_RECONNECT_SECONDS) - 1)])
 
     async def _connected_once(self) -> None:
-        async with asyncio.timeout(_SETUP_SECONDS):
-            connection = await aio_pika.connect(self._url)
+        # Not aio_pika.connect(): a connection that could not be opened must be closed as well, or its destructor does it some day.
+        connection = aio_pika.Connection(self._url)
         try:
+            async with asyncio.timeout(_SETUP_SECONDS):
+                await connection.connect()
             self._lost.clear()
             connection.close_callbacks.add(self._notice_loss)
             async with asyncio.timeout(_SETUP_SECONDS):

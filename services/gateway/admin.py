@@ -22,12 +22,17 @@ _MAX_NAME = 200
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit code: 0 done, 1 no, 2 not configured or not reachable."""
     options = _parser().parse_args(arguments)
+    try:
+        key = _read_key(options)
+    except OSError as error:
+        sys.stderr.write(f"the key can't be read: {error}\n")
+        return 2
     database_url = os.environ.get("DATABASE_URL")
     if not database_url:
         sys.stderr.write("DATABASE_URL is not set\n")
         return 2
     try:
-        return asyncio.run(_with_connection(database_url, lambda connection: _run(connection, options)))
+        return asyncio.run(_with_connection(database_url, lambda connection: _run(connection, options, key)))
     except (*DATABASE_TROUBLE, asyncpg.PostgresError) as error:
         sys.stderr.write(f"the database can't be used: {error}\n")
         return 2
@@ -60,11 +65,17 @@ async def _with_connection(database_url: str, use: Callable[[Connection], Awaita
         await connection.close()
 
 
-async def _run(connection: Connection, options: argparse.Namespace) -> int:
+def _read_key(options: argparse.Namespace) -> str:
+    if options.command == "issue-key":
+        return ""
+    text: str = options.file.read_text() if options.file else sys.stdin.read()
+    return text.strip()
+
+
+async def _run(connection: Connection, options: argparse.Namespace, key: str) -> int:
     if options.command == "issue-key":
         sys.stdout.write(await issue_key(connection, options.tenant, options.name) + "\n")
         return 0
-    key = (options.file.read_text() if options.file else sys.stdin.read()).strip()
     if options.command == "check-key":
         return 0 if await is_valid(connection, key) else 1
     return 0 if await revoke_key(connection, key) else 1

@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from services.gateway import openapi, problems
 from services.gateway.deps import Parts
 from services.gateway.middleware import Authentication, BodyLimit, RequestContext
-from services.gateway.routes import ROUTERS
+from services.gateway.routes import ROUTERS, allowed_methods
 
 _DESCRIPTION = """AI agents that know your documents.
 
@@ -39,7 +39,7 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     for router in ROUTERS:
         app.include_router(router)
-    problems.install(app)
+    problems.install(app, allowed_methods)
     # The last one added is the first to see a request.
     app.add_middleware(BodyLimit, limits=parts.settings.limits)
     app.add_middleware(Authentication, keys=parts.keys)

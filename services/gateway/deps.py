@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import Annotated, cast
 from uuid import UUID
 
-from fastapi import Depends, Header, Request, Security
-from fastapi.security import HTTPBearer
+from fastapi import Depends, Header, Query, Request
 from pydantic import BaseModel
 
 from services.gateway.admission import Admission
@@ -44,68 +43,62 @@ class Parts:
     checks: dict[str, Check]
 
 
-async def _parts(request: Request) -> Parts:
-    return cast(Parts, request.app.state.parts)
-
-
-_bearer = HTTPBearer(auto_error=False, scheme_name="api_key", description="A key of one tenant: `cm_...`")
-
-
-async def _caller(request: Request, _documented: Annotated[object, Security(_bearer)]) -> Caller:
-    # The middleware has checked the key before the body was read; this shows in OpenAPI that it must be sent.
-    return cast(Caller, request.scope[CALLER])
-
-
-async def _tenant_id(caller: Annotated[Caller, Depends(_caller)]) -> UUID:
-    return caller.tenant_id
-
-
-async def _request_id(request: Request) -> str:
-    return cast(str, request.scope[REQUEST_ID])
-
-
-PartsDep = Annotated[Parts, Depends(_parts)]
-CallerDep = Annotated[Caller, Depends(_caller)]
-TenantId = Annotated[UUID, Depends(_tenant_id)]
-RequestId = Annotated[str, Depends(_request_id)]
-
 _KEY_FORM = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
-class Idempotency:
-    """The Idempotency-Key of a request, if it has one."""
+class Call:
+    """One request of a caller whose key was checked.
 
-    key: str | None
+    All that routes need in one dependency: FastAPI solves every dependency anew for every request, at a price.
+    """
+
+    parts: Parts
     tenant_id: UUID
+    key_hash: bytes
+    request_id: str
     method: str
     path: str
-    keep: timedelta
 
-    def of(self, body: BaseModel | bytes) -> IdempotentRequest | None:
-        """The request to remember, with its body as it was understood."""
-        if self.key is None:
+    def idempotent(self, key: str | None, body: BaseModel | bytes) -> IdempotentRequest | None:
+        """The request to remember, with its body as it was understood; None without a key. Raises Refusal for a malformed key."""
+        if key is None:
             return None
+        if not _KEY_FORM.fullmatch(key):
+            raise wrong_field("idempotency-key", "invalid_request", "1 to 255 visible ASCII characters are allowed")
         content = body if isinstance(body, bytes) else body.model_dump_json().encode()
-        return IdempotentRequest(self.tenant_id, self.key, fingerprint(self.method, self.path, content), self.keep)
+        keep = timedelta(hours=self.parts.settings.idempotency_hours)
+        return IdempotentRequest(self.tenant_id, key, fingerprint(self.method, self.path, content), keep)
 
 
-async def _idempotency(
-    request: Request,
-    parts: PartsDep,
-    tenant_id: TenantId,
-    idempotency_key: Annotated[
-        str | None,
-        Header(
-            description="1 to 255 visible ASCII characters. The same key and body again answer the same result for 24 hours.",
-            json_schema_extra={"pattern": r"^[\x21-\x7e]{1,255}$"},
-        ),
-    ] = None,
-) -> Idempotency:
-    if idempotency_key is not None and not _KEY_FORM.fullmatch(idempotency_key):
-        raise wrong_field("idempotency-key", "invalid_request", "1 to 255 visible ASCII characters are allowed")
-    keep = timedelta(hours=parts.settings.idempotency_hours)
-    return Idempotency(idempotency_key, tenant_id, request.method, request.url.path, keep)
+async def _parts(request: Request) -> Parts:
+    return cast(Parts, request.app.state.parts)
 
 
-IdempotencyDep = Annotated[Idempotency, Depends(_idempotency)]
+async def _call(request: Request) -> Call:
+    # The middleware has found the caller before the body was read; `openapi` tells that a key must be sent.
+    caller = cast(Caller, request.scope[CALLER])
+    return Call(
+        parts=request.app.state.parts,
+        tenant_id=caller.tenant_id,
+        key_hash=caller.key_hash,
+        request_id=request.scope[REQUEST_ID],
+        method=request.method,
+        path=request.scope["path"],
+    )
+
+
+PartsDep = Annotated[Parts, Depends(_parts)]
+CallDep = Annotated[Call, Depends(_call)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        description="1 to 255 visible ASCII characters. The same key and body again answer the same result for 24 hours.",
+        json_schema_extra={"pattern": r"^[\x21-\x7e]{1,255}$"},
+    ),
+]
+
+Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
+Cursor = Annotated[
+    str | None, Query(max_length=100, description="`next_cursor` of the page before. None: from the start.")
+]

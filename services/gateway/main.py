@@ -155,6 +155,7 @@ async def serve() -> None:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 timeout_graceful_shutdown=settings.graceful_seconds,
             )
             server_socket = listen(settings.gateway_host, settings.gateway_port)

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from services.gateway.problems import internal_error, refused, unavailable
 from services.gateway.refusals import Refusal
@@ -62,6 +63,8 @@ class RequestContext:
 
         try:
             await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            log.info("request.abandoned")
         except Exception:
             log.exception("request.failed")
             if status:

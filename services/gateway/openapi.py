@@ -11,6 +11,8 @@ from services.gateway.schemas.problems import FieldProblem, Problem
 
 _SCHEMA = "#/components/schemas/{model}"
 _ALWAYS_POSSIBLE = ("401", "422", "500", "503")
+_SECURITY = "api_key"
+_BEARER = {"type": "http", "scheme": "bearer", "description": "A key of one tenant: `cm_...`"}
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -26,8 +28,10 @@ class DocumentedApp(FastAPI):
         if self.openapi_schema is None:
             schema = super().openapi()
             _add_problem_schemas(schema["components"]["schemas"])
+            schema["components"]["securitySchemes"] = {_SECURITY: _BEARER}
             for path, operation in _operations(schema):
                 if path.startswith("/api/"):
+                    operation["security"] = [{_SECURITY: []}]
                     _describe_problems(operation["responses"])
             self.openapi_schema = schema
         return self.openapi_schema

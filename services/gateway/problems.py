@@ -1,6 +1,6 @@
 """Which HTTP status each error has, and how it is told: RFC 9457 `application/problem+json` for every error there is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -105,11 +105,20 @@ def internal_error() -> ProblemResponse:
     return ProblemResponse("internal_error", "It was logged with this request's id.")
 
 
-def install(app: FastAPI) -> None:
-    """Makes every error of the application a problem."""
+def install(app: FastAPI, allowed_methods: Callable[[str], str]) -> None:
+    """Makes every error of the application a problem. `allowed_methods` says what a path takes, for the Allow header."""
+
+    async def on_http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = allowed_methods(request.url.path)
+        code = _CODE_OF_STATUS.get(error.status_code, "malformed_request")
+        return ProblemResponse(code, str(error.detail), headers=headers)
+
     app.add_exception_handler(Refusal, _on_refusal)
     app.add_exception_handler(RequestValidationError, _on_invalid)
-    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(QuestionFailed, _on_question_failed)
     for trouble in (*DATABASE_TROUBLE, EventsUnavailable):
         app.add_exception_handler(trouble, _on_trouble)
@@ -138,16 +147,10 @@ def _field_name(location: Sequence[str | int]) -> str:
     return ".".join(part if part.isprintable() else ascii(part) for part in parts)
 
 
-async def _on_http_error(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = _CODE_OF_STATUS.get(error.status_code, "malformed_request")
-    return ProblemResponse(code, str(error.detail), headers=error.headers)
-
-
 async def _on_question_failed(_request: Request, error: Exception) -> Response:
     assert isinstance(error, QuestionFailed)
     log.warning("search.failed", code=error.code)
-    if error.code == "not_found":
+    if error.code == "knowledge_base_not_found":  # deleted since the question was asked
         return ProblemResponse("not_found", "There is no such knowledge base.")
     if error.retryable:
         headers = {"Retry-After": str(_RETRY_SECONDS)}

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import structlog
-from faststream import AckPolicy
-from faststream.rabbit import RabbitBroker, RabbitMessage
+from faststream.rabbit import RabbitBroker
 
 from services.ingestion.pipeline import ClaimedDocument, Ingestion
 from services.ingestion.store import DatabaseAway, DocumentStore
@@ -15,10 +14,12 @@ from shared.failpoints import failpoint
 from shared.jobs import JobSlots
 from shared.leases import LeaseKeeper
 from shared.logging import log_context
-from shared.topology import DOCUMENTS, consumer_channel, undecoded, wake_up_queue
-from shared.wake_ups import read_command, start_in_slot
+from shared.topology import DOCUMENTS
+from shared.wake_ups import read_command, start_in_slot, subscribe_to_wake_ups
 
 log = structlog.get_logger()
+
+_PREFETCH = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +34,13 @@ class Intake:
 
 
 def subscribe(broker: RabbitBroker, intake: Intake) -> None:
-    """Registers the handler. One unacknowledged message: it waits here for a slot, all others wait where any replica can take them."""
-    subscriber = broker.subscriber(
-        wake_up_queue(DOCUMENTS),
-        channel=consumer_channel(1),
-        ack_policy=AckPolicy.REJECT_ON_ERROR,
-        decoder=undecoded,
-        no_reply=True,
-    )
-    subscriber(partial(ingest_document, intake=intake))
+    """Registers the handler of wake-ups for documents."""
+    subscribe_to_wake_ups(broker, DOCUMENTS, _PREFETCH, partial(ingest_document, intake))
 
 
-async def ingest_document(message: RabbitMessage, intake: Intake) -> None:
+async def ingest_document(intake: Intake, body: bytes) -> None:
     """Claims the document and leaves the work to a job. What comes to nothing is acknowledged too: the row tells what is to be done."""
-    command = read_command(message.body, IngestDocument)
+    command = read_command(body, IngestDocument)
     await start_in_slot(intake.slots, intake.slot_wait, partial(_work, intake, command))
 
 

@@ -7,10 +7,10 @@ from fastapi import APIRouter, Response
 
 from services.gateway.answers import JsonText, StrictJsonRoute, page_by_id
 from services.gateway.cursors import HIGHEST_ID, decode_id
-from services.gateway.deps import IdempotencyDep, PartsDep, TenantId
+from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit
 from services.gateway.refusals import wrong_field
 from services.gateway.schemas.agents import Agent, AgentCreate, AgentPatch
-from services.gateway.schemas.lists import Cursor, ItemList, Limit
+from services.gateway.schemas.lists import ItemList
 from services.gateway.store import agents as store
 from services.gateway.store.idempotency import create_once
 from shared.contracts.tools import TOOLS
@@ -20,48 +20,46 @@ router = APIRouter(prefix="/api/agents", tags=["agents"], route_class=StrictJson
 
 
 @router.post("", status_code=201, response_model=Agent, responses={409: {}, 413: {}})
-async def create_agent(
-    body: AgentCreate, parts: PartsDep, tenant_id: TenantId, idempotency: IdempotencyDep
-) -> Response:
+async def create_agent(body: AgentCreate, call: CallDep, idempotency_key: IdempotencyKey = None) -> Response:
     """Creates an agent."""
-    columns = _columns(body, set(AgentCreate.model_fields), parts.registry)
-    async with parts.pool.acquire() as connection, connection.transaction():
+    columns = _columns(body, set(AgentCreate.model_fields), call.parts.registry)
+    async with call.parts.pool.acquire() as connection, connection.transaction():
 
         async def create() -> str:
-            return await store.create_agent(connection, tenant_id, columns, body.knowledge_base_ids)
+            return await store.create_agent(connection, call.tenant_id, columns, body.knowledge_base_ids)
 
-        return JsonText(await create_once(connection, idempotency.of(body), 201, create), 201)
+        return JsonText(await create_once(connection, call.idempotent(idempotency_key, body), 201, create), 201)
 
 
 @router.get("", response_model=ItemList[Agent])
-async def list_agents(parts: PartsDep, tenant_id: TenantId, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_agents(call: CallDep, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """Lists agents, newest first."""
     below = decode_id(cursor) if cursor is not None else HIGHEST_ID
-    async with parts.pool.acquire() as connection:
-        return page_by_id(await store.list_agents(connection, tenant_id, below, limit))
+    async with call.parts.pool.acquire() as connection:
+        return page_by_id(await store.list_agents(connection, call.tenant_id, below, limit))
 
 
 @router.get("/{agent_id}", response_model=Agent, responses={404: {}})
-async def get_agent(agent_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def get_agent(agent_id: UUID, call: CallDep) -> Response:
     """Shows an agent."""
-    async with parts.pool.acquire() as connection:
-        return JsonText(await store.read_agent(connection, tenant_id, agent_id))
+    async with call.parts.pool.acquire() as connection:
+        return JsonText(await store.read_agent(connection, call.tenant_id, agent_id))
 
 
 @router.patch("/{agent_id}", response_model=Agent, responses={404: {}, 413: {}})
-async def update_agent(agent_id: UUID, body: AgentPatch, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def update_agent(agent_id: UUID, body: AgentPatch, call: CallDep) -> Response:
     """Changes fields of an agent; runs that begin afterwards see the change."""
-    columns = _columns(body, body.model_fields_set, parts.registry)
+    columns = _columns(body, body.model_fields_set, call.parts.registry)
     grants = body.knowledge_base_ids if "knowledge_base_ids" in body.model_fields_set else None
-    async with parts.pool.acquire() as connection, connection.transaction():
-        return JsonText(await store.update_agent(connection, tenant_id, agent_id, columns, grants))
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        return JsonText(await store.update_agent(connection, call.tenant_id, agent_id, columns, grants))
 
 
 @router.delete("/{agent_id}", status_code=204, responses={404: {}})
-async def delete_agent(agent_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def delete_agent(agent_id: UUID, call: CallDep) -> Response:
     """Deletes an agent. Its sessions can be read, but take no further messages."""
-    async with parts.pool.acquire() as connection:
-        await store.delete_agent(connection, tenant_id, agent_id)
+    async with call.parts.pool.acquire() as connection:
+        await store.delete_agent(connection, call.tenant_id, agent_id)
     return Response(status_code=204)
 
 

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Request, Response
 
 from services.gateway.answers import JsonText, page_by_id, page_by_number
 from services.gateway.cursors import HIGHEST_ID, decode_id, decode_number
-from services.gateway.deps import IdempotencyDep, Parts, PartsDep, RequestId, TenantId
+from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
 from services.gateway.refusals import wrong_field
 from services.gateway.schemas.knowledge_bases import Chunk, Document, RetriedDocuments, UploadedDocuments
-from services.gateway.schemas.lists import Cursor, ItemList, Limit
+from services.gateway.schemas.lists import ItemList
 from services.gateway.store import documents as store
 from services.gateway.store.idempotency import create_once
 from services.gateway.store.knowledge_bases import require_knowledge_base
@@ -42,42 +42,35 @@ _FILES = {"type": "array", "items": _FILE, "minItems": 1}
     openapi_extra=_multipart("files", _FILES),
 )
 async def upload_documents(
-    knowledge_base_id: UUID,
-    request: Request,
-    parts: PartsDep,
-    tenant_id: TenantId,
-    idempotency: IdempotencyDep,
-    request_id: RequestId,
+    knowledge_base_id: UUID, request: Request, call: CallDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Takes files in and queues them. Bytes that the knowledge base has already answer with the document that is there."""
-    async with parts.pool.acquire() as connection:
-        await require_knowledge_base(connection, tenant_id, knowledge_base_id)
-    place = store.Place(tenant_id, knowledge_base_id, request_id)
+    async with call.parts.pool.acquire() as connection:
+        await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
+    place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
     changes: list[store.DocumentChange] = []
-    async with received_files(request, parts.settings.limits) as uploads:
+    async with received_files(request, call.parts.settings.limits) as uploads:
         identity = b"\n".join(file.sha256 + file.filename.encode() for file in uploads)
-        async with parts.pool.acquire() as connection, connection.transaction():
+        async with call.parts.pool.acquire() as connection, connection.transaction():
 
             async def create() -> str:
-                await store.hold_knowledge_base(connection, tenant_id, knowledge_base_id)
+                await store.hold_knowledge_base(connection, call.tenant_id, knowledge_base_id)
                 changes.extend(await store.add_documents(connection, place, uploads))
-                bodies = [await store.read_document(connection, tenant_id, c.document_id) for c in changes]
+                bodies = [await store.read_document(connection, call.tenant_id, c.document_id) for c in changes]
                 return f'{{"items":[{",".join(bodies)}]}}'
 
-            answer = await create_once(connection, idempotency.of(identity), 202, create)
-    _announce(parts, knowledge_base_id, changes)
+            answer = await create_once(connection, call.idempotent(idempotency_key, identity), 202, create)
+    _announce(call.parts, knowledge_base_id, changes)
     return JsonText(answer, 202)
 
 
 @router.get("/knowledge-bases/{knowledge_base_id}/documents", response_model=ItemList[Document], responses={404: {}})
-async def list_documents(
-    knowledge_base_id: UUID, parts: PartsDep, tenant_id: TenantId, limit: Limit = 50, cursor: Cursor = None
-) -> Response:
+async def list_documents(knowledge_base_id: UUID, call: CallDep, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """Lists the documents of a knowledge base, newest first."""
     below = decode_id(cursor) if cursor is not None else HIGHEST_ID
-    async with parts.pool.acquire() as connection:
-        await require_knowledge_base(connection, tenant_id, knowledge_base_id)
-        return page_by_id(await store.list_documents(connection, tenant_id, knowledge_base_id, below, limit))
+    async with call.parts.pool.acquire() as connection:
+        await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
+        return page_by_id(await store.list_documents(connection, call.tenant_id, knowledge_base_id, below, limit))
 
 
 @router.post(
@@ -86,32 +79,30 @@ async def list_documents(
     response_model=RetriedDocuments,
     responses={404: {}},
 )
-async def retry_failed(
-    knowledge_base_id: UUID, parts: PartsDep, tenant_id: TenantId, request_id: RequestId
-) -> Response:
+async def retry_failed(knowledge_base_id: UUID, call: CallDep) -> Response:
     """Queues the failed documents of a knowledge base again."""
-    async with parts.pool.acquire() as connection, connection.transaction():
-        await require_knowledge_base(connection, tenant_id, knowledge_base_id)
-        place = store.Place(tenant_id, knowledge_base_id, request_id)
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
+        place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
         changes = await store.requeue_failed(connection, place)
-    _announce(parts, knowledge_base_id, changes)
+    _announce(call.parts, knowledge_base_id, changes)
     answer = RetriedDocuments(retried=len(changes), more=len(changes) == store.RETRIES_AT_ONCE)
     return JsonText(answer.model_dump_json(), 202)
 
 
 @router.get("/documents/{document_id}", response_model=Document, responses={404: {}})
-async def get_document(document_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def get_document(document_id: UUID, call: CallDep) -> Response:
     """Shows a document and how far it has come."""
-    async with parts.pool.acquire() as connection:
-        return JsonText(await store.read_document(connection, tenant_id, document_id))
+    async with call.parts.pool.acquire() as connection:
+        return JsonText(await store.read_document(connection, call.tenant_id, document_id))
 
 
 @router.delete("/documents/{document_id}", status_code=204, responses={404: {}})
-async def delete_document(document_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def delete_document(document_id: UUID, call: CallDep) -> Response:
     """Deletes a document with its chunks; searches don't find it any more."""
-    async with parts.pool.acquire() as connection, connection.transaction():
-        knowledge_base_id, frames = await store.delete_document(connection, tenant_id, document_id)
-    _send(parts, knowledge_base_id, frames)
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        knowledge_base_id, frames = await store.delete_document(connection, call.tenant_id, document_id)
+    _send(call.parts, knowledge_base_id, frames)
     with log_context(document_id=document_id):
         log.info("document.deleted")
     return Response(status_code=204)
@@ -124,40 +115,36 @@ async def delete_document(document_id: UUID, parts: PartsDep, tenant_id: TenantI
     responses={400: {}, 404: {}, 409: {}, 413: {}, 415: {}},
     openapi_extra=_multipart("file", _FILE),
 )
-async def replace_content(
-    document_id: UUID, request: Request, parts: PartsDep, tenant_id: TenantId, request_id: RequestId
-) -> Response:
+async def replace_content(document_id: UUID, request: Request, call: CallDep) -> Response:
     """Replaces the bytes of a document; the old version is found until the new one is ready."""
-    async with parts.pool.acquire() as connection:
-        await store.read_document(connection, tenant_id, document_id)
-    async with received_files(request, parts.settings.limits) as uploads:
+    async with call.parts.pool.acquire() as connection:
+        await store.read_document(connection, call.tenant_id, document_id)
+    async with received_files(request, call.parts.settings.limits) as uploads:
         if len(uploads) != 1:
             raise wrong_field("file", "invalid_request", "Exactly one file is needed.")
-        async with parts.pool.acquire() as connection, connection.transaction():
-            change = await store.replace_content(connection, tenant_id, document_id, uploads[0], request_id)
-            body = await store.read_document(connection, tenant_id, document_id)
-    _announce(parts, change.knowledge_base_id, [change])
+        async with call.parts.pool.acquire() as connection, connection.transaction():
+            change = await store.replace_content(connection, call.tenant_id, document_id, uploads[0], call.request_id)
+            body = await store.read_document(connection, call.tenant_id, document_id)
+    _announce(call.parts, change.knowledge_base_id, [change])
     return JsonText(body, 202)
 
 
 @router.post("/documents/{document_id}/retry", status_code=202, response_model=Document, responses={404: {}})
-async def retry_document(document_id: UUID, parts: PartsDep, tenant_id: TenantId, request_id: RequestId) -> Response:
+async def retry_document(document_id: UUID, call: CallDep) -> Response:
     """Queues a failed document again; any other stays as it is."""
-    async with parts.pool.acquire() as connection, connection.transaction():
-        change = await store.requeue_if_failed(connection, tenant_id, document_id, request_id)
-        body = await store.read_document(connection, tenant_id, document_id)
-    _announce(parts, change.knowledge_base_id, [change])
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        change = await store.requeue_if_failed(connection, call.tenant_id, document_id, call.request_id)
+        body = await store.read_document(connection, call.tenant_id, document_id)
+    _announce(call.parts, change.knowledge_base_id, [change])
     return JsonText(body, 202)
 
 
 @router.get("/documents/{document_id}/chunks", response_model=ItemList[Chunk], responses={404: {}})
-async def list_chunks(
-    document_id: UUID, parts: PartsDep, tenant_id: TenantId, limit: Limit = 50, cursor: Cursor = None
-) -> Response:
+async def list_chunks(document_id: UUID, call: CallDep, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """Lists what searches see of a document, in its order."""
     above = decode_number(cursor) if cursor is not None else -1
-    async with parts.pool.acquire() as connection:
-        return page_by_number(await store.list_chunks(connection, tenant_id, document_id, above, limit))
+    async with call.parts.pool.acquire() as connection:
+        return page_by_number(await store.list_chunks(connection, call.tenant_id, document_id, above, limit))
 
 
 def _announce(parts: Parts, knowledge_base_id: UUID | None, changes: list[store.DocumentChange]) -> None:

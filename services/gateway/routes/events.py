@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Query, Response
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.deps import CallerDep, PartsDep
+from services.gateway.deps import CallDep
 from services.gateway.refusals import Refusal, not_found
 from services.gateway.sse import EventStream
 from services.gateway.streams import FutureEvent, UnknownStream
@@ -53,8 +53,7 @@ class _EventStreamResponse(Response):
 )
 async def session_events(
     session_id: UUID,
-    parts: PartsDep,
-    caller: CallerDep,
+    call: CallDep,
     after: After = None,
     last_event_id: LastEventId = None,
     deltas: Annotated[bool, Query(description="Also text that the model is still producing.")] = False,
@@ -62,14 +61,14 @@ async def session_events(
     """Follows a session: every message, run and state, each exactly once, from any place."""
     place = _place(after, last_event_id)
     try:
-        source = await parts.session_streams.subscribe(
-            caller.tenant_id, session_id, caller.key_hash, after=place, deltas=deltas
+        source = await call.parts.session_streams.subscribe(
+            call.tenant_id, session_id, call.key_hash, after=place, deltas=deltas
         )
     except UnknownStream:
         raise not_found("session") from None
     except FutureEvent:
         raise _wrong_place() from None
-    return _EventStreamResponse(EventStream(source, parts.settings.streams.send_timeout))
+    return _EventStreamResponse(EventStream(source, call.parts.settings.streams.send_timeout))
 
 
 @router.get(
@@ -80,22 +79,21 @@ async def session_events(
 )
 async def knowledge_base_events(
     knowledge_base_id: UUID,
-    parts: PartsDep,
-    caller: CallerDep,
+    call: CallDep,
     after: After = None,
     last_event_id: LastEventId = None,
 ) -> Response:
     """Follows the documents of a knowledge base: every change of state, and deletions."""
     place = _place(after, last_event_id)
     try:
-        source = await parts.knowledge_base_streams.subscribe(
-            caller.tenant_id, knowledge_base_id, caller.key_hash, after=place
+        source = await call.parts.knowledge_base_streams.subscribe(
+            call.tenant_id, knowledge_base_id, call.key_hash, after=place
         )
     except UnknownStream:
         raise not_found("knowledge base") from None
     except FutureEvent:
         raise _wrong_place() from None
-    return _EventStreamResponse(EventStream(source, parts.settings.streams.send_timeout))
+    return _EventStreamResponse(EventStream(source, call.parts.settings.streams.send_timeout))
 
 
 def _place(after: str | None, last_event_id: str | None) -> int | None:

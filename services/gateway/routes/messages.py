@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query, Response
 
 from services.gateway.answers import JsonText, StrictJsonRoute, page_by_number
 from services.gateway.cursors import HIGHEST_NUMBER, decode_number
-from services.gateway.deps import IdempotencyDep, Parts, PartsDep, RequestId, TenantId
-from services.gateway.schemas.lists import Cursor, ItemList, Limit
+from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
+from services.gateway.schemas.lists import ItemList
 from services.gateway.schemas.sessions import AcceptedMessage, Message, MessageCreate
 from services.gateway.store import messages as store
 from services.gateway.store.idempotency import create_once
@@ -25,27 +25,22 @@ log = structlog.get_logger()
 
 @router.post("", status_code=202, response_model=AcceptedMessage, responses={404: {}, 409: {}, 413: {}, 429: {}})
 async def post_message(
-    session_id: UUID,
-    body: MessageCreate,
-    parts: PartsDep,
-    tenant_id: TenantId,
-    idempotency: IdempotencyDep,
-    request_id: RequestId,
+    session_id: UUID, body: MessageCreate, call: CallDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Stores a message and queues the run that answers it. Follow the answer at `/api/sessions/{id}/events?after={last_seq}`."""
-    new = store.NewMessage(tenant_id, session_id, body.content, body.when_busy, request_id)
+    new = store.NewMessage(call.tenant_id, session_id, body.content, body.when_busy, call.request_id)
     posted: store.Posted | None = None
-    async with parts.pool.acquire() as connection, connection.transaction():
+    async with call.parts.pool.acquire() as connection, connection.transaction():
 
         async def create() -> str:
             nonlocal posted
-            await parts.admission.require_room(connection, tenant_id)
-            posted = await store.post(connection, new, parts.settings.limits.runs_per_session)
+            await call.parts.admission.require_room(connection, call.tenant_id)
+            posted = await store.post(connection, new, call.parts.settings.limits.runs_per_session)
             return posted.body
 
-        answer = await create_once(connection, idempotency.of(body), 202, create)
+        answer = await create_once(connection, call.idempotent(idempotency_key, body), 202, create)
     if posted is not None:
-        _announce(parts, session_id, posted)
+        _announce(call.parts, session_id, posted)
     return JsonText(answer, 202)
 
 
@@ -61,8 +56,7 @@ def _announce(parts: Parts, session_id: UUID, posted: store.Posted) -> None:
 @router.get("", response_model=ItemList[Message], responses={404: {}})
 async def list_messages_of_session(
     session_id: UUID,
-    parts: PartsDep,
-    tenant_id: TenantId,
+    call: CallDep,
     order: Annotated[Literal["asc", "desc"], Query(description="Oldest or newest first.")] = "asc",
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -70,5 +64,5 @@ async def list_messages_of_session(
     """Lists the messages of a session, the model's and the tools' included."""
     start = 0 if order == "asc" else HIGHEST_NUMBER
     beyond = decode_number(cursor) if cursor is not None else start
-    async with parts.pool.acquire() as connection:
-        return page_by_number(await list_messages(connection, tenant_id, session_id, order, beyond, limit))
+    async with call.parts.pool.acquire() as connection:
+        return page_by_number(await list_messages(connection, call.tenant_id, session_id, order, beyond, limit))

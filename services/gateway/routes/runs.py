@@ -7,8 +7,8 @@ from fastapi import APIRouter, Response
 
 from services.gateway.answers import JsonText, page_by_number
 from services.gateway.cursors import decode_number
-from services.gateway.deps import PartsDep, TenantId
-from services.gateway.schemas.lists import Cursor, ItemList, Limit
+from services.gateway.deps import CallDep, Cursor, Limit
+from services.gateway.schemas.lists import ItemList
 from services.gateway.schemas.runs import Run, RunStep
 from services.gateway.store import runs as store
 from services.gateway.store.messages import cancel
@@ -22,43 +22,39 @@ log = structlog.get_logger()
 
 
 @router.get("/sessions/{session_id}/runs", response_model=ItemList[Run], responses={404: {}})
-async def list_runs(
-    session_id: UUID, parts: PartsDep, tenant_id: TenantId, limit: Limit = 50, cursor: Cursor = None
-) -> Response:
+async def list_runs(session_id: UUID, call: CallDep, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """Lists the runs of a session, oldest first."""
     above = decode_number(cursor) if cursor is not None else 0
-    async with parts.pool.acquire() as connection:
-        return page_by_number(await store.list_runs(connection, tenant_id, session_id, above, limit))
+    async with call.parts.pool.acquire() as connection:
+        return page_by_number(await store.list_runs(connection, call.tenant_id, session_id, above, limit))
 
 
 @router.get("/runs/{run_id}", response_model=Run, responses={404: {}})
-async def get_run(run_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def get_run(run_id: UUID, call: CallDep) -> Response:
     """Shows a run."""
-    async with parts.pool.acquire() as connection:
-        return JsonText(await store.read_run(connection, tenant_id, run_id))
+    async with call.parts.pool.acquire() as connection:
+        return JsonText(await store.read_run(connection, call.tenant_id, run_id))
 
 
 @router.get("/runs/{run_id}/steps", response_model=ItemList[RunStep], responses={404: {}})
-async def list_run_steps(
-    run_id: UUID, parts: PartsDep, tenant_id: TenantId, limit: Limit = 50, cursor: Cursor = None
-) -> Response:
+async def list_run_steps(run_id: UUID, call: CallDep, limit: Limit = 50, cursor: Cursor = None) -> Response:
     """Lists the journal of a run: every question to the model and every call of a tool."""
     above = decode_number(cursor) if cursor is not None else 0
-    async with parts.pool.acquire() as connection:
-        return page_by_number(await store.list_run_steps(connection, tenant_id, run_id, above, limit))
+    async with call.parts.pool.acquire() as connection:
+        return page_by_number(await store.list_run_steps(connection, call.tenant_id, run_id, above, limit))
 
 
 @router.post("/runs/{run_id}/cancel", status_code=202, response_model=Run, responses={404: {}})
-async def cancel_run(run_id: UUID, parts: PartsDep, tenant_id: TenantId) -> Response:
+async def cancel_run(run_id: UUID, call: CallDep) -> Response:
     """Ends a run now. Doing it again, or after the end, changes nothing."""
-    async with parts.pool.acquire() as connection:
-        session_id = await store.find_session_of_run(connection, tenant_id, run_id)
+    async with call.parts.pool.acquire() as connection:
+        session_id = await store.find_session_of_run(connection, call.tenant_id, run_id)
         frames = await cancel(connection, run_id, session_id)
-        body = await store.read_run(connection, tenant_id, run_id)
+        body = await store.read_run(connection, call.tenant_id, run_id)
     if frames:
-        parts.relay.nudge()
-        parts.hints.send(stream_advanced(session_id, frames))
-        parts.hints.send(RunCancelled(run_id=run_id))
+        call.parts.relay.nudge()
+        call.parts.hints.send(stream_advanced(session_id, frames))
+        call.parts.hints.send(RunCancelled(run_id=run_id))
         with log_context(session_id=session_id, run_id=run_id):
             log.info("run.cancelled")
     return JsonText(body, 202)

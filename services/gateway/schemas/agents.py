@@ -42,9 +42,9 @@ class ModelOptions(BaseModel):
         },
     )
 
-    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False)
-    top_p: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000)
+    temperature: float | None = Field(default=None, ge=0, le=2, allow_inf_nan=False, strict=True)
+    top_p: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, strict=True)
 
     @model_validator(mode="after")
     def _extras_are_scalars(self) -> "ModelOptions":
@@ -75,7 +75,7 @@ def _tools_without_repeats(names: list[str]) -> list[str]:
 
 ToolNames = Annotated[list[Reference], Field(max_length=50), AfterValidator(_tools_without_repeats)]
 KnowledgeBaseIds = Annotated[list[UUID], Field(max_length=100), AfterValidator(_without_repeats)]
-Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS, strict=True)]
 
 
 class AgentCreate(BaseModel):

@@ -119,7 +119,7 @@ class SearchRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"query": "order table", "top_k": 3}]})
 
     query: Query
-    top_k: int = Field(default=5, ge=1, le=MAX_TOP_K)
-    min_score: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    top_k: int = Field(default=5, ge=1, le=MAX_TOP_K, strict=True)
+    min_score: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
     mode: SearchMode = "hybrid"
-    explain: bool = False
+    explain: bool = Field(default=False, strict=True)

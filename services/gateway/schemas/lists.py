@@ -1,16 +1,10 @@
 """Lists: every list has the same form."""
 
-from typing import Annotated, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from fastapi import Query
 from pydantic import BaseModel, Field
 
 ItemT = TypeVar("ItemT")
-
-Limit = Annotated[int, Query(ge=1, le=200, description="Items of a page.")]
-Cursor = Annotated[
-    str | None, Query(max_length=100, description="`next_cursor` of the page before. None: from the start.")
-]
 
 
 class ItemList(BaseModel, Generic[ItemT]):

@@ -1,12 +1,19 @@
 """Gateways as processes, for what needs a socket: event streams, and how a process ends."""
 
+import asyncio
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
+import asyncpg
 import httpx
 
+from services.gateway.store import api_keys as store
 from tests.support.stack import REPOSITORY, ServiceProcess, Stack, clean_environment
+
+ResultT = TypeVar("ResultT")
 
 
 def admin(environment: Mapping[str, str], *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
@@ -22,10 +29,22 @@ def admin(environment: Mapping[str, str], *arguments: str, stdin: str = "") -> "
     )
 
 
+def run_admin(environment: Mapping[str, str], action: Callable[..., Awaitable[ResultT]], *arguments: object) -> ResultT:
+    """One of the store's key functions on a connection of its own, from code that is not asynchronous."""
+
+    async def act() -> ResultT:
+        connection = await asyncpg.connect(environment["DATABASE_URL"])
+        try:
+            return await action(connection, *arguments)
+        finally:
+            await connection.close()
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, act()).result()
+
+
 def issue_key(environment: Mapping[str, str], tenant: str = "default") -> str:
-    done = admin(environment, "issue-key", "--tenant", tenant, "--name", "test")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return run_admin(environment, store.issue_key, tenant, "test")
 
 
 class ServedGateways:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import httpx
 import pytest
 
-from tests.integration.gateway.served import ServedGateways, admin, issue_key
+from services.gateway.store.api_keys import revoke_key
+from tests.integration.gateway.served import ServedGateways, issue_key, run_admin
 from tests.support.api import (
     create_agent,
     create_knowledge_base,
@@ -117,7 +118,7 @@ async def test_headers_and_comments(here: httpx.AsyncClient) -> None:
         assert events.comments >= 1
 
 
-@pytest.mark.parametrize("place", ["-1", "1", "x", "1.0", "", " ", "0x1", "٣", "99999999999999999999999999"])
+@pytest.mark.parametrize("place", ["-1", "1", "x", "1.0", "", "0x1", "٣", "99999999999999999999999999"])
 async def test_places_that_are_none_are_refused(here: httpx.AsyncClient, place: str) -> None:
     session = await create_session(here)
     base = await create_knowledge_base(here)
@@ -157,7 +158,7 @@ async def test_a_revoked_key_ends_its_streams(replicas: ServedGateways, here: ht
     key = issue_key(replicas.environment)
     path = f"/api/sessions/{session['id']}/events"
     async with replicas.client(1, key) as client, open_events(client, path) as events, open_events(here, path) as own:
-        assert admin(replicas.environment, "revoke-key", stdin=key).returncode == 0
+        await asyncio.to_thread(run_admin, replicas.environment, revoke_key, key)
         assert await events.next() is None
         problem_of(await client.get("/api/agents"), 401, "unauthorized")
         await post_message(here, session["id"])

@@ -106,7 +106,7 @@ async def test_the_owner_reaches_every_route(client: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize("key", [None, "", "wrong", "cm_" + "x" * 43, "ключ"])
 async def test_without_a_key_that_works_every_route_answers_401(gateway: RunningGateway, key: str | None) -> None:
     client = gateway.client_with(None)
-    header = {} if key is None else {"Authorization": f"Bearer {key}".encode()}
+    header = {} if key is None else {b"Authorization": f"Bearer {key}".encode()}
     ids = {name: str(new_id()) for name in ("agent_id", "session_id", "run_id", "knowledge_base_id", "document_id")}
     for method, path in ROUTES:
         answer = await client.request(method, path.format(**ids), content=b"{ no json", headers=header)

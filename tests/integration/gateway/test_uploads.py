@@ -1,0 +1,82 @@
+"""Uploads that are refused: with which problem, and that they leave nothing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.contracts.media import SUPPORTED_FORMATS
+from tests.support.api import RunningGateway, create_knowledge_base, problem_of
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("files", "status", "code"),
+    [
+        ({"files": ("a.pdf", b"%PDF", "application/pdf")}, 415, "unsupported_media_type"),
+        ({"files": ("a.docx", b"PK", "text/plain")}, 415, "unsupported_media_type"),
+        ({"files": ("a.md", b"")}, 422, "empty_file"),
+        ({"files": ("a.md", b"x" * (3 * MIB + 1))}, 413, "too_large"),
+        ([("files", (f"{n}.md", b"x")) for n in range(4)], 400, "malformed_request"),
+        ([("files", ("a.md", b"good")), ("files", ("b.exe", b"bad"))], 415, "unsupported_media_type"),
+    ],
+)
+async def test_files_that_are_refused_leave_nothing(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway, files: Any, status: int, code: str
+) -> None:
+    base = await create_knowledge_base(writer)
+    answer = await writer.post(f"/api/knowledge-bases/{base['id']}/documents", files=files)
+    problem = problem_of(answer, status, code)
+    if status == 415:
+        assert SUPPORTED_FORMATS in problem["detail"]
+    for table in ("document", "document_blob", "outbox", "knowledge_base_event"):
+        assert await quiet_gateway.parts.pool.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+async def test_a_request_that_is_too_large_is_refused_by_what_it_announces_and_by_what_arrives(
+    writer: httpx.AsyncClient,
+) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}/documents"
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b'--b\r\nContent-Disposition: form-data; name="files"; filename="a.md"\r\n\r\n'
+        while True:
+            sent += MIB
+            yield b"x" * MIB
+
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    problem_of(await writer.post(path, content=endless(), headers=headers), 413, "too_large")
+    assert sent <= 7 * MIB
+    sent = 0
+    announced = {**headers, "Content-Length": str(6 * MIB)}
+    problem_of(await writer.post(path, content=endless(), headers=announced), 413, "too_large")
+    assert sent <= MIB
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "status"),
+    [
+        ("multipart/form-data", b"x", 400),
+        ("multipart/form-data; boundary=b", b"no parts", 400),
+        (
+            "multipart/form-data; boundary=b",
+            b'--b\r\nContent-Disposition: form-data; name="files"\r\n\r\nx\r\n--b--\r\n',
+            422,
+        ),
+        ("multipart/form-data; boundary=b", b"--b--\r\n", 422),
+        ("application/json", b"{}", 415),
+        ("text/markdown", b"# x", 415),
+    ],
+)
+async def test_uploads_that_can_not_be_read(
+    writer: httpx.AsyncClient, content_type: str, body: bytes, status: int
+) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}/documents"
+    answer = await writer.post(path, content=body, headers={"Content-Type": content_type})
+    problem_of(answer, status, answer.json()["code"])
