@@ -6,6 +6,8 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import PurePosixPath
+from tempfile import SpooledTemporaryFile
+from typing import BinaryIO, cast
 
 from fastapi import Request
 from starlette.datastructures import UploadFile
@@ -28,7 +30,7 @@ async def received_files(request: Request, limits: LimitSettings) -> AsyncIterat
 
     Raises Refusal: unreadable, none, too many, too large, empty, or of a type that isn't supported.
     """
-    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+    if not _is_multipart(request):
         raise Refusal("unsupported_media_type", "Send the files as multipart/form-data.")
     try:
         async with request.form(max_files=limits.files, max_fields=_MAX_FIELDS) as form:
@@ -41,6 +43,29 @@ async def received_files(request: Request, limits: LimitSettings) -> AsyncIterat
         if error.status_code == 400:
             raise Refusal("malformed_request", str(error.detail)) from None
         raise
+
+
+@asynccontextmanager
+async def received_content(request: Request, filename: str, limits: LimitSettings) -> AsyncIterator[Upload]:
+    """One checked file: the only one of a multipart request, or else the request's whole body under the name that it had before.
+
+    Raises Refusal as `received_files` does.
+    """
+    if _is_multipart(request):
+        async with received_files(request, limits) as uploads:
+            if len(uploads) != 1:
+                raise wrong_field("file", "invalid_request", "Exactly one file is needed.")
+            yield uploads[0]
+        return
+    with SpooledTemporaryFile(max_size=_PART_BYTES) as spool:
+        async for part in request.stream():
+            await asyncio.to_thread(spool.write, part)
+        file = UploadFile(cast(BinaryIO, spool), filename=filename, headers=request.headers)
+        yield await check_file(file, limits.file_bytes)
+
+
+def _is_multipart(request: Request) -> bool:
+    return request.headers.get("content-type", "").lower().startswith("multipart/form-data")
 
 
 async def check_file(file: UploadFile, limit: int) -> Upload:

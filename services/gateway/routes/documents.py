@@ -9,14 +9,14 @@ from fastapi import APIRouter, Request, Response
 from services.gateway.answers import JsonText, page_by_id, page_by_number
 from services.gateway.cursors import HIGHEST_ID, decode_id, decode_number
 from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
-from services.gateway.refusals import wrong_field
 from services.gateway.schemas.knowledge_bases import Chunk, Document, RetriedDocuments, UploadedDocuments
 from services.gateway.schemas.lists import ItemList
 from services.gateway.store import documents as store
 from services.gateway.store.idempotency import create_once
 from services.gateway.store.knowledge_bases import require_knowledge_base
-from services.gateway.uploads import received_files
+from services.gateway.uploads import received_content, received_files
 from shared.contracts.hints import EventFrame
+from shared.contracts.media import SUPPORTED_MEDIA_TYPES
 from shared.hints import stream_advanced
 from shared.logging import log_context
 
@@ -28,6 +28,12 @@ log = structlog.get_logger()
 def _multipart(field: str, schema: dict[str, Any]) -> dict[str, Any]:
     body = {"type": "object", "properties": {field: schema}, "required": [field]}
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": body}}}}
+
+
+def _content() -> dict[str, Any]:
+    extra = _multipart("file", _FILE)
+    extra["requestBody"]["content"] |= {media_type: {"schema": _FILE} for media_type in SUPPORTED_MEDIA_TYPES}
+    return extra
 
 
 _FILE = {"type": "string", "format": "binary", "minLength": 1}
@@ -113,18 +119,22 @@ async def delete_document(document_id: UUID, call: CallDep) -> Response:
     status_code=202,
     response_model=Document,
     responses={400: {}, 404: {}, 409: {}, 413: {}, 415: {}},
-    openapi_extra=_multipart("file", _FILE),
+    openapi_extra=_content(),
 )
 async def replace_content(document_id: UUID, request: Request, call: CallDep) -> Response:
-    """Replaces the bytes of a document; the old version is found until the new one is ready."""
+    """Replaces the bytes of a document; the old version is found until the new one is ready.
+
+    Takes a file in a form, which may have another name, or the bytes as they are, which keep the document's name.
+    """
     async with call.parts.pool.acquire() as connection:
-        await store.read_document(connection, call.tenant_id, document_id)
-    async with received_files(request, call.parts.settings.limits) as uploads:
-        if len(uploads) != 1:
-            raise wrong_field("file", "invalid_request", "Exactly one file is needed.")
-        async with call.parts.pool.acquire() as connection, connection.transaction():
-            change = await store.replace_content(connection, call.tenant_id, document_id, uploads[0], call.request_id)
-            body = await store.read_document(connection, call.tenant_id, document_id)
+        filename = await store.filename_of(connection, call.tenant_id, document_id)
+    async with (
+        received_content(request, filename, call.parts.settings.limits) as upload,
+        call.parts.pool.acquire() as connection,  # taken when the bytes are here, not while they come
+        connection.transaction(),
+    ):
+        change = await store.replace_content(connection, call.tenant_id, document_id, upload, call.request_id)
+        body = await store.read_document(connection, call.tenant_id, document_id)
     _announce(call.parts, change.knowledge_base_id, [change])
     return JsonText(body, 202)
 

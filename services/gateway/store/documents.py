@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import asyncpg
+import orjson
 
 from services.gateway.refusals import Refusal, not_found
 from services.gateway.store.pages import Page
@@ -155,6 +156,11 @@ async def read_document(connection: AnyConnection, tenant_id: UUID, document_id:
     if body is None:
         raise not_found("document")
     return body
+
+
+async def filename_of(connection: AnyConnection, tenant_id: UUID, document_id: UUID) -> str:
+    name: str = orjson.loads(await read_document(connection, tenant_id, document_id))["filename"]
+    return name
 
 
 async def list_documents(

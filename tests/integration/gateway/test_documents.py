@@ -148,6 +148,19 @@ async def test_new_content_is_a_new_version_and_the_old_one_serves_on(
     assert epoch == 1  # whoever worked on the old version can't write any more
 
 
+async def test_content_may_be_sent_as_it_is_and_keeps_the_name(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
+) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"], b"first", "old name.md")
+    path = f"/api/documents/{document['id']}/content"
+    answer = await writer.put(path, content=b"second", headers={"Content-Type": "application/octet-stream"})
+    assert answer.status_code == 202, answer.text
+    assert (answer.json()["filename"], answer.json()["size"]) == ("old name.md", 6)
+    problem_of(await writer.put(path, content=b""), 422, "empty_file")
+    assert (await writer.get(f"/api/documents/{document['id']}")).json()["size"] == 6
+
+
 async def test_content_that_another_document_has_is_refused(
     writer: httpx.AsyncClient, quiet_gateway: RunningGateway
 ) -> None:
