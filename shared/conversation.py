@@ -147,19 +147,6 @@ async def advance_run(
 
     `epoch` None ends the run from outside, whoever holds it. Raises LeaseLost when the lease is gone or the run has ended.
     """
-    if advance.ending is None:
-        return await _advance(connection, run_id, epoch, session_id, advance)
-    async with connection.transaction():
-        frames = await _advance(connection, run_id, epoch, session_id, advance)
-        # A statement of its own: its snapshot is taken under the session's lock, so a message posted meanwhile is seen, or
-        # its own wake-up comes after this commit.
-        await connection.execute(SQL["wake_next_run"], session_id)
-    return frames
-
-
-async def _advance(
-    connection: AnyConnection, run_id: UUID, epoch: int | None, session_id: UUID, advance: Advance
-) -> list[EventFrame]:
     events = _events(run_id, advance)
     ending = advance.ending
     rows = await connection.fetch(

@@ -67,6 +67,7 @@ SELECT c.*, e.seq AS event_seq, e.type, e.payload, e.created_at AS event_created
 -- while that lease stands; without one it ends a run from outside and takes the lease away.
 -- $3 state, $4 think step or null, $5 message or null, $6 journal entry or null, $7 and $8 types and payloads of the events after the
 -- message's own, $9 reason when this ends the run, $10 error, $11 usage of the run or null.
+-- A run that ends wakes the next one of its session.
 -- Returns the events; no row means that the lease is lost or the run was finished already.
 WITH fenced AS (
     UPDATE run SET
@@ -114,14 +115,9 @@ WITH fenced AS (
     FROM session s, unnest($7::text[], $8::json[]) WITH ORDINALITY AS e (type, payload, position)
     RETURNING session_id, seq, type, payload::text AS payload, created_at
 )
-SELECT session_id, seq, type, payload, created_at FROM event ORDER BY seq;
-
--- name: wake_next_run
--- After a run of a session ($1) has ended, in the same transaction: the wake-up for the session's next queued run, if there is one.
-INSERT INTO outbox (kind, subject_id, body)
-SELECT 'ExecuteRun', id, json_build_object('schema_version', 1, 'tenant_id', tenant_id, 'session_id', session_id, 'run_id', id, 'request_id', request_id)
-FROM run WHERE session_id = $1 AND status = 'queued' ORDER BY seq LIMIT 1
-RETURNING subject_id;
+SELECT session_id, seq, type, payload, created_at,
+       CASE WHEN type = 'run.finished' THEN wake_next_run(session_id) END AS woken -- the session's row is locked by now
+FROM event ORDER BY seq;
 
 -- name: find_unfinished_run
 -- The oldest run of a session that has not ended, if any.

@@ -64,6 +64,7 @@ class OutboxRelay:
                 while await self._relay_batch() == _BATCH:
                     pass
             except (*DATABASE_TROUBLE, *BROKER_TROUBLE, NotConnected) as error:
+                _stay_cancelled()
                 log.warning("outbox.delayed", cause=type(error).__name__)
                 await asyncio.sleep(_POLL_SECONDS)
 
@@ -79,6 +80,13 @@ class OutboxRelay:
             await connection.execute(SQL["delete_outbox"], sent)
         await _mend(channel, [outcome for outcome in outcomes if outcome is not None])
         return len(sent)
+
+
+def _stay_cancelled() -> None:
+    """A cancellation that meets a lost connection comes out as the error of the rollback; it must still end the relay."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def _mend(channel: AbstractChannel, failed: list[BaseException]) -> None:

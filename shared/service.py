@@ -144,10 +144,19 @@ def _lifespan(service: Service, settings: CommonSettings) -> Callable[[], Abstra
 async def background(loops: Sequence[Loop]) -> AsyncIterator[None]:
     """Runs loops for the time of the block. A loop that fails ends the block with its error."""
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(_keep(loop)) for loop in loops]
-        yield
+        tasks = {group.create_task(_keep(loop)) for loop in loops}
+        try:
+            yield
+        finally:
+            await _end(tasks)
+
+
+async def _end(tasks: set[asyncio.Task[None]]) -> None:
+    """Cancels until all have ended: a loop that survives database errors may take a cancellation for one (asyncpg's rollback hides it)."""
+    while tasks:
         for task in tasks:
             task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=1)
 
 
 async def _keep(loop: Loop) -> None:
