@@ -65,34 +65,34 @@ SELECT c.*, e.seq AS event_seq, e.type, e.payload, e.created_at AS event_created
 -- name: advance_run
 -- Moves a run ($1) on, with everything that becomes visible by it, or does nothing. It is fenced: with an epoch ($2) it touches the run only
 -- while that lease stands; without one it ends a run from outside and takes the lease away.
--- $3 state, $4 think step or null, $5 message or null, $6 journal entry or null, $7 and $8 types and payloads of the events after the
--- message's own, $9 reason when this ends the run, $10 error, $11 usage of the run or null.
+-- $3 state, $4 think step or null, $5 message or null, $6 journal entry or null, $7 the events after the message's own as a JSON array of
+-- {type, fields}, $8 reason when this ends the run, $9 error, $10 usage of the run or null.
 -- A run that ends wakes the next one of its session.
 -- Returns the events; no row means that the lease is lost or the run was finished already.
 WITH fenced AS (
     UPDATE run SET
         state = $3::text,
         step = coalesce($4::integer, step),
-        usage = coalesce($11::jsonb, usage),
-        status = CASE WHEN $9::text IS NULL THEN status ELSE 'finished' END,
-        reason = $9::text,
-        error = $10::jsonb,
-        lease_owner = CASE WHEN $9::text IS NULL THEN lease_owner END,
-        lease_until = CASE WHEN $9::text IS NULL THEN lease_until END,
+        usage = coalesce($10::jsonb, usage),
+        status = CASE WHEN $8::text IS NULL THEN status ELSE 'finished' END,
+        reason = $8::text,
+        error = $9::jsonb,
+        lease_owner = CASE WHEN $8::text IS NULL THEN lease_owner END,
+        lease_until = CASE WHEN $8::text IS NULL THEN lease_until END,
         lease_epoch = lease_epoch + ($2::bigint IS NULL)::integer,
-        finished_at = CASE WHEN $9::text IS NOT NULL THEN now() END,
+        finished_at = CASE WHEN $8::text IS NOT NULL THEN now() END,
         attempts = CASE WHEN $6::jsonb IS NULL THEN attempts ELSE 0 END
     WHERE id = $1 AND ((status = 'running' AND lease_epoch = $2::bigint) OR ($2::bigint IS NULL AND status <> 'finished'))
     RETURNING tenant_id, id, session_id, seq, lease_epoch
 ), session AS (
     UPDATE chat_session s SET
-        state = CASE WHEN $9::text IS NULL OR NOT EXISTS (
+        state = CASE WHEN $8::text IS NULL OR NOT EXISTS (
             SELECT FROM run other WHERE other.session_id = s.id AND other.status = 'running' AND other.id <> f.id) THEN $3::text ELSE s.state END,
         message_seq = s.message_seq + ($5::jsonb IS NOT NULL)::integer,
-        last_seq = s.last_seq + ($5::jsonb IS NOT NULL)::integer + cardinality($7::text[]),
+        last_seq = s.last_seq + ($5::jsonb IS NOT NULL)::integer + json_array_length($7::json),
         updated_at = now()
     FROM fenced f WHERE s.id = f.session_id
-    RETURNING s.tenant_id, s.id, s.message_seq, s.last_seq - cardinality($7::text[]) AS seq_before
+    RETURNING s.tenant_id, s.id, s.message_seq, s.last_seq - json_array_length($7::json) AS seq_before
 ), message AS (
     INSERT INTO chat_message (tenant_id, id, session_id, run_id, seq, run_seq, role, content, tool_calls, tool_call_id, tool_name, citations, usage, model, metadata)
     SELECT s.tenant_id, m.id, s.id, $1, s.message_seq, f.seq, m.role, m.content, coalesce(m.tool_calls, '[]'), m.tool_call_id, m.tool_name,
@@ -111,8 +111,8 @@ WITH fenced AS (
     INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
     SELECT s.tenant_id, s.id, s.seq_before, 'message.created', json_build_object('message', message_json(m.chat_message)) FROM session s, message m
     UNION ALL
-    SELECT s.tenant_id, s.id, s.seq_before + e.position, e.type, e.payload
-    FROM session s, unnest($7::text[], $8::json[]) WITH ORDINALITY AS e (type, payload, position)
+    SELECT s.tenant_id, s.id, s.seq_before + e.position, e.event ->> 'type', e.event -> 'fields'
+    FROM session s, json_array_elements($7::json) WITH ORDINALITY AS e (event, position)
     RETURNING session_id, seq, type, payload::text AS payload, created_at
 )
 SELECT session_id, seq, type, payload, created_at,

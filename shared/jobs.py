@@ -36,15 +36,15 @@ class JobSlots:
         stopping = asyncio.ensure_future(self._draining.wait())
         try:
             await asyncio.wait((free, stopping), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._let_go(free)  # it may have been got at this very moment
+            raise
         finally:
             stopping.cancel()
-            reserved = free.done() and not self._draining.is_set()
-            if not reserved:
-                self._let_go(free)
-        if self._draining.is_set():
-            raise Draining
-        if not reserved:
-            raise TimeoutError
+        if free.done() and not self._draining.is_set():
+            return
+        self._let_go(free)
+        raise Draining if self._draining.is_set() else TimeoutError
 
     def _let_go(self, free: "asyncio.Future[Literal[True]]") -> None:
         if free.done() and not free.cancelled():

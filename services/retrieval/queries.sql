@@ -41,7 +41,7 @@ WITH asked AS MATERIALIZED (
     SELECT base.id AS knowledge_base_id, literal::tsquery AS term
     FROM knowledge_base AS base, unnest($4::text[]) AS literal
     WHERE base.tenant_id = $1 AND base.id = ANY ($2::uuid[])
-), corpus AS (
+), corpus AS MATERIALIZED ( -- once, not for every posting
     SELECT count(*)::float8 AS chunks, avg(keyword_count)::float8 AS mean_length
     FROM chunk
     WHERE tenant_id = $1 AND knowledge_base_id = ANY ($2::uuid[])
