@@ -1,6 +1,11 @@
 """Errors that carry a stable code, whoever they are shown to."""
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
+
+
+def storable(text: str) -> str:
+    """Text that PostgreSQL and UTF-8 take: without NUL, lone surrogates replaced by `?`."""
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 class ErrorInfo(BaseModel):
@@ -10,6 +15,12 @@ class ErrorInfo(BaseModel):
 
     code: str
     message: str
+
+    @field_validator("message")
+    @classmethod
+    def _is_storable(cls, message: str) -> str:
+        # Messages quote what others sent, and what they sent may be the very thing that is wrong.
+        return storable(message)
 
 
 class CodedError(Exception):

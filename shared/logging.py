@@ -16,6 +16,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 _QUIET = {
     "aio_pika": logging.CRITICAL,
     "aiormq": logging.CRITICAL,
+    "asyncpg": logging.CRITICAL,
     "httpx": logging.WARNING,
     "httpcore": logging.WARNING,
     "uvicorn.access": logging.WARNING,

@@ -8,7 +8,9 @@ import orjson
 
 from services.agent_runner.models.types import ModelReply, ToolCall, Usage
 from services.agent_runner.steps import ToolResult
+from shared.errors import storable
 from shared.ids import new_id
+from shared.json_text import to_json
 
 Row = dict[str, Any]
 
@@ -73,10 +75,14 @@ def execute_entry(n: int, step: int, call: ToolCall, result: ToolResult, message
 
 
 def _arguments(call: ToolCall) -> Any:
+    """What the model wrote as JSON where the database takes that, else as text."""
     try:
-        return orjson.loads(call.arguments_json or "{}")
-    except orjson.JSONDecodeError:
-        return call.arguments_json
+        arguments = orjson.loads(call.arguments_json or "{}")
+        if storable(call.arguments_json) == call.arguments_json and "\\u0000" not in to_json(arguments):
+            return arguments
+    except (orjson.JSONDecodeError, TypeError):
+        pass  # not JSON, or nested deeper or with larger numbers than can be written again
+    return storable(call.arguments_json)
 
 
 def _usage(usage: Usage | None) -> Row | None:

@@ -5,19 +5,25 @@ from collections import OrderedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from services.retrieval.settings import EmbeddingSettings
 from shared.embeddings import EmbeddingClient
 
 
 class QueryEmbedder:
-    """Embeds questions and keeps the vectors of the `cache_size` that were asked last."""
+    """Embeds the beginning of questions and keeps the vectors of those that were asked last.
 
-    def __init__(self, client: EmbeddingClient, cache_size: int) -> None:
+    A question of 20,000 characters would take a small model longer than anybody waits, and blur what its first sentences ask.
+    """
+
+    def __init__(self, client: EmbeddingClient, settings: EmbeddingSettings) -> None:
         self._client = client
-        self._cache_size = cache_size
+        self._max_chars = settings.max_chars
+        self._cache_size = settings.cache_size
         self._cache: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
 
     async def embed(self, model: str, query: str) -> NDArray[np.float32]:
         """The question's vector, shape (dimension,). Raises EmbeddingError."""
+        query = query[: self._max_chars]
         key = (model, query)
         vector = self._cache.get(key)
         if vector is None:

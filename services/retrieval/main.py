@@ -24,7 +24,7 @@ async def start() -> None:
     client = EmbeddingClient(registry, http, retry_seconds=settings.embedding.retry_seconds)
     store = SearchStore(pool, settings.search.keyword_postings)
     broker = make_broker(settings, NAME, apply_types=False)
-    subscribe(broker, Search(store, QueryEmbedder(client, settings.embedding.cache_size), settings.search))
+    subscribe(broker, Search(store, QueryEmbedder(client, settings.embedding), settings.search))
 
     async def close() -> None:
         await http.aclose()

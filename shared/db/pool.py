@@ -28,6 +28,7 @@ DATABASE_TROUBLE = (
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a pooled connection whose server has just gone, before the loop has seen it
 )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 from uuid import uuid4
 
 import orjson
@@ -16,6 +16,8 @@ from services.agent_runner.models.errors import (
 from services.agent_runner.models.types import ModelReply, ToolCall, Usage
 
 # Reasons by which providers say that they failed, not that the model is done (DeepSeek, GLM, OpenRouter).
+_MAX_TOKENS = 2**40  # more is no count but nonsense, and sums must stay within 64 bits
+_MAX_NAME_CHARS = 200
 _FAILURES = frozenset({"insufficient_system_resource", "network_error", "error"})
 _MAX_ID_CHARS = 256
 
@@ -87,7 +89,7 @@ class ReplyAssembly:
     def add(self, chunk: Mapping[str, Any]) -> str:
         """Take one chunk in; returns its text, "" where it has none to show."""
         if isinstance(model := chunk.get("model"), str):
-            self._model = model
+            self._model = _name(model)
         self._usage = _usage(chunk.get("usage")) or self._usage
         choices = chunk.get("choices")
         if not isinstance(choices, list) or not choices:
@@ -96,7 +98,7 @@ class ReplyAssembly:
         if not isinstance(choice, dict):
             raise ModelBadResponseError("a choice is not an object")
         if reason := choice.get("finish_reason"):
-            self.finish_reason = str(reason)
+            self.finish_reason = _name(str(reason))
         message = choice.get("delta") or choice.get("message") or {}
         return self._add_message(message) if isinstance(message, dict) else ""
 
@@ -123,7 +125,10 @@ class ReplyAssembly:
         )
 
     def _add_message(self, message: Mapping[str, Any]) -> str:
-        for delta in message.get("tool_calls") or ():
+        deltas = message.get("tool_calls") or ()
+        if not isinstance(deltas, list | tuple):
+            raise ModelBadResponseError("tool_calls is not a list")
+        for delta in deltas:
             self._add_call(delta)
         self._reasoning.add(_string(message.get("reasoning_content") or message.get("reasoning")))
         shown = self._text.add(_string(message.get("content")))
@@ -192,10 +197,18 @@ def _usage(value: object) -> Usage | None:
     if not isinstance(value, dict):
         return None
     prompt, completion = value.get("prompt_tokens"), value.get("completion_tokens")
-    if not isinstance(prompt, int) or not isinstance(completion, int):
+    if not _is_count(prompt) or not _is_count(completion):
         return None
     total = value.get("total_tokens")
-    return Usage(prompt, completion, total if isinstance(total, int) else prompt + completion)
+    return Usage(prompt, completion, total if _is_count(total) else prompt + completion)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_TOKENS
+
+
+def _name(text: str) -> str:
+    return _without_surrogates(text).replace("\0", "")[:_MAX_NAME_CHARS]
 
 
 def _without_surrogates(text: str) -> str:

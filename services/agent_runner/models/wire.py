@@ -59,7 +59,10 @@ def error_of_status(status: int, body: bytes) -> ModelError:
 
 def error_in_stream(error: object) -> ModelError:
     """What an error object in a stream that began well means."""
-    detail = _detail(orjson.dumps({"error": error}, default=str))
+    try:
+        detail = _detail(orjson.dumps({"error": error}, default=str))
+    except TypeError:  # nested deeper, or with larger numbers, than JSON text can be made of
+        detail = "an unreadable object"
     said = f"error in the stream: {detail}"
     if re.search(r"rate.?limit", detail, re.I):
         return ModelRateLimitedError(said)

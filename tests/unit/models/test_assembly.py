@@ -85,3 +85,26 @@ def test_usage_comes_with_or_after_the_end() -> None:
 def test_fields_of_the_wrong_type(delta: dict[str, Any]) -> None:
     with pytest.raises(ModelBadResponseError):
         assembled(delta)
+
+
+@pytest.mark.parametrize("tool_calls", [5, "x", {"index": 0}, [5], [[]]])
+def test_tool_calls_that_are_no_list_of_objects_are_a_bad_response(tool_calls: Any) -> None:
+    with pytest.raises(ModelBadResponseError):
+        assembled({"tool_calls": tool_calls})
+
+
+@pytest.mark.parametrize("tokens", [-1, 2**65, 1.5, True, "7"])
+def test_usage_that_is_no_count_is_left_out(tokens: Any) -> None:
+    assembly = ReplyAssembly(ReplyLimits())
+    assembly.add({"usage": {"prompt_tokens": tokens, "completion_tokens": 1}})
+    assembly.add({"choices": [{"delta": {"content": "x"}, "finish_reason": "stop"}]})
+    assert assembly.finish()[1].usage is None
+
+
+def test_names_hold_nothing_that_cannot_be_stored() -> None:
+    assembly = ReplyAssembly(ReplyLimits())
+    assembly.add({"model": "m\0\ud800", "choices": [{"delta": {}, "finish_reason": "st\0op" + "p" * 999}]})
+    reply = assembly.finish()[1]
+    assert "\0" not in reply.model + reply.finish_reason
+    assert reply.model.encode()
+    assert len(reply.finish_reason) == 200

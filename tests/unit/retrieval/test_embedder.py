@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from services.retrieval.embedder import QueryEmbedder
+from services.retrieval.settings import EmbeddingSettings
 from shared.embeddings import EmbeddingClient, EmbeddingError
 from shared.model_registry import EmbeddingModel, ModelRegistry
 
@@ -33,7 +34,7 @@ def embedder(server: Server, cache_size: int) -> QueryEmbedder:
     }
     registry = ModelRegistry(path=Path("models.toml"), chat={}, embedding=models)
     http = httpx.AsyncClient(transport=httpx.MockTransport(server.answer))
-    return QueryEmbedder(EmbeddingClient(registry, http), cache_size)
+    return QueryEmbedder(EmbeddingClient(registry, http), EmbeddingSettings(cache_size=cache_size, max_chars=10))
 
 
 async def test_a_question_is_embedded_once_for_each_model() -> None:
@@ -73,3 +74,12 @@ async def test_failures_are_not_kept() -> None:
     server.broken = False
 
     assert (await vectors.embed("a", "1")).tolist() == [1.0, 1.0]
+
+
+async def test_of_a_long_question_the_beginning_is_embedded() -> None:
+    server = Server()
+    vectors = embedder(server, 10)
+    await vectors.embed("a", "0123456789, and so on for pages")
+    await vectors.embed("a", "0123456789, and so on for other pages")
+
+    assert server.texts == ["0123456789"]
