@@ -1,4 +1,7 @@
-"""Taking wake-ups: read the command, wait for a slot, and let go of the message as soon as the work is claimed."""
+"""Taking wake-ups: read the command, wait for a slot, and let go of the message as soon as the work is claimed.
+
+And how many are waiting, which tells sweepers whether work that waits is in the queue or forgotten.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,13 +13,17 @@ from faststream.exceptions import NackMessage, RejectMessage
 from faststream.rabbit import RabbitBroker, RabbitMessage
 from pydantic import ValidationError
 
+from shared.amqp import BROKER_TROUBLE, Link, NotConnected
 from shared.contracts.base import Contract
 from shared.jobs import Draining, JobSlots
-from shared.topology import consumer_channel, undecoded, wake_up_queue
+from shared.topology import consumer_channel, declare_all, undecoded, wake_up_queue
 
 log = structlog.get_logger()
 
 CommandT = TypeVar("CommandT", bound=Contract)
+
+_ENOUGH_WAITING = 100
+_COUNT_SECONDS = 2.0
 
 
 def subscribe_to_wake_ups(
@@ -72,3 +79,25 @@ async def start_in_slot(slots: JobSlots, wait: float, work: Callable[[asyncio.Ev
 
     slots.start(job)
     await claimed.wait()
+
+
+class WaitingWakeUps:
+    """How many wake-ups a queue holds. A sweeper adds none to a queue that holds plenty, so a backlog can't flood the broker, and fills up
+    one that was wiped.
+    """
+
+    def __init__(self, rabbitmq_url: str, service: str, queue: str) -> None:
+        self._link = Link(rabbitmq_url, f"{service}.sweeper", declare_all)
+        self._queue = queue
+
+    async def run(self) -> None:
+        """Keeps the connection for ever."""
+        await self._link.run()
+
+    async def room(self) -> int:
+        """How many more make sense. While the broker is away they wait in the outbox at worst."""
+        try:
+            queue = await self._link.channel.declare_queue(self._queue, passive=True, timeout=_COUNT_SECONDS)
+        except (*BROKER_TROUBLE, NotConnected):
+            return _ENOUGH_WAITING
+        return max(_ENOUGH_WAITING - (queue.declaration_result.message_count or 0), 0)

@@ -21,15 +21,13 @@ import structlog
 
 from services.agent_runner import rows
 from services.agent_runner.citations import hits_of, resolve_citations
-from services.agent_runner.memory import assemble
+from services.agent_runner.context import build_request
 from services.agent_runner.models.errors import ModelError
-from services.agent_runner.models.types import ModelReply, ModelRequest, TextDelta, ToolCall
+from services.agent_runner.models.types import ModelReply, TextDelta, ToolCall
 from services.agent_runner.ports import Commit, Deltas, Model, Tools
 from services.agent_runner.progress import RunProgress
-from services.agent_runner.prompts import render_system_prompt
 from services.agent_runner.settings import MemorySettings
 from services.agent_runner.steps import Answer, CallTools, ToolContext, ToolResult, decide
-from shared.contracts.tools import KNOWLEDGE_TOOL
 from shared.conversation import Advance, Ending
 from shared.errors import ErrorInfo
 from shared.failpoints import failpoint
@@ -99,11 +97,7 @@ class Loop:
                 assert_never(other)
 
     async def _ask(self, progress: RunProgress, message_id: UUID, deltas: Deltas) -> ModelReply:
-        agent = progress.agent
-        tools = self._tools.specs(agent)
-        system = render_system_prompt(agent, has_knowledge_tool=any(spec.name == KNOWLEDGE_TOOL for spec in tools))
-        messages = assemble(system, progress.messages, progress.run_id, self._memory.history_tokens)
-        request = ModelRequest(messages, agent.model, tools, agent.options)
+        request = build_request(progress, self._tools.specs(progress.agent), self._memory.history_tokens)
         reply: ModelReply | None = None
         async with aclosing(self._model.stream(request)) as stream:
             async for item in stream:

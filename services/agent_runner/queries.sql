@@ -49,15 +49,23 @@ WHERE status = 'running' AND lease_until >= now() AND lease_until < now() + $2::
 RETURNING id;
 
 -- name: wake_stale_runs
--- Writes a wake-up for every run that nobody is responsible for: its lease has run out, or it is queued and its last wake-up may be lost.
--- A run that simply waits for a free slot is woken ever more rarely ($1 at first, then as often as it grows twice as old).
-WITH stale AS (
-    SELECT r.id FROM run r
-    WHERE (r.status = 'running' AND r.lease_until < now() AND r.wake_at <= now()) OR (r.status = 'queued' AND r.wake_at <= now())
-    ORDER BY r.wake_at LIMIT 100
+-- Writes a wake-up for every run whose lease has run out, and for up to $2 queued ones that are the first of their session, due, and whose last
+-- wake-up, $1 ago, may have been lost. wake_at becomes the time of the next one.
+WITH expired AS (
+    SELECT id FROM run
+    WHERE status = 'running' AND lease_until < now() AND wake_at <= now()
+    LIMIT 100
     FOR UPDATE SKIP LOCKED
+), forgotten AS (
+    SELECT r.id FROM run r
+    WHERE r.status = 'queued' AND r.wake_at <= now()
+      AND NOT EXISTS (SELECT FROM run e WHERE e.session_id = r.session_id AND e.seq < r.seq AND e.status <> 'finished')
+    ORDER BY r.wake_at LIMIT $2
+    FOR UPDATE SKIP LOCKED
+), stale AS (
+    SELECT id FROM expired UNION ALL SELECT id FROM forgotten
 ), woken AS (
-    UPDATE run SET wake_at = now() + CASE WHEN status = 'queued' THEN greatest($1::interval, now() - created_at) ELSE $1::interval END
+    UPDATE run SET wake_at = now() + $1::interval
     FROM stale WHERE run.id = stale.id
     RETURNING run.tenant_id, run.session_id, run.id, run.request_id
 )

@@ -68,10 +68,10 @@ class RunStore:
         """Hands a run back for `delay` later; harmless when the lease is lost."""
         await self._pool.execute(SQL["release_run"], claimed.run_id, claimed.epoch, delay, counts)
 
-    async def sweep(self) -> int:
-        """Wakes every run that nobody is responsible for; the number of wake-ups written."""
+    async def sweep(self, room: int) -> int:
+        """Wakes the runs that nobody is responsible for, at most `room` of those that are queued; the number of wake-ups written."""
         await self._pool.execute(SQL["expire_orphaned_leases"], PRESENCE_CLASS, self._leases.orphaned_after)
-        rows = await self._pool.fetch(SQL["wake_stale_runs"], timedelta(seconds=self._leases.wake_after))
+        rows = await self._pool.fetch(SQL["wake_stale_runs"], timedelta(seconds=self._leases.wake_after), room)
         return len(rows)
 
 

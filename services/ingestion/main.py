@@ -10,7 +10,7 @@ from services.ingestion.parsing.worker import IsolatedParser
 from services.ingestion.pipeline import Embedders, Ingestion, Parser
 from services.ingestion.settings import IngestionSettings
 from services.ingestion.store import DocumentStore
-from services.ingestion.sweeper import Sweeper, WaitingWakeUps, prune_cache_for_ever
+from services.ingestion.sweeper import Sweeper, prune_cache_for_ever
 from shared.db.pool import Pool, open_pool
 from shared.embeddings import EmbeddingClient, embedding_http_client
 from shared.hints import HintPublisher
@@ -20,6 +20,8 @@ from shared.logging import configure_logging
 from shared.outbox import OutboxRelay
 from shared.service import Service, consumer_check, database_check, load_models, main, make_broker, run_service
 from shared.settings import load_settings
+from shared.topology import DOCUMENTS
+from shared.wake_ups import WaitingWakeUps
 
 NAME = "ingestion"
 
@@ -44,10 +46,10 @@ def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Em
     work, leases = settings.work, settings.leases
     database_url, rabbitmq_url = settings.database_url.get_secret_value(), settings.rabbitmq_url.get_secret_value()
     relay, hints = OutboxRelay(pool, rabbitmq_url, NAME), HintPublisher(rabbitmq_url, NAME)
-    presence, waiting = Presence(database_url, NAME), WaitingWakeUps(rabbitmq_url, NAME)
+    presence, waiting = Presence(database_url, NAME), WaitingWakeUps(rabbitmq_url, NAME, DOCUMENTS)
     store = DocumentStore(pool, presence.owner, leases, hints)
     keeper, slots = LeaseKeeper(store.renew, leases), JobSlots(work.slots)
-    sweeper = Sweeper(pool, leases, waiting.count, relay.nudge)
+    sweeper = Sweeper(pool, leases, waiting.room, relay.nudge)
     prune = partial(prune_cache_for_ever, pool, timedelta(days=settings.cache.keep_days), settings.cache.prune_every)
 
     broker = make_broker(settings, NAME, apply_types=False)

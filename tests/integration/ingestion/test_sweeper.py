@@ -15,11 +15,11 @@ from tests.integration.ingestion.library import Library
 LEASES = LeaseSettings(lease=30, wake_after=15)
 
 
-def sweeper(pool: Pool, waiting: int = 0) -> Sweeper:
-    async def count() -> int:
-        return waiting
+def sweeper(pool: Pool, room: int = 100) -> Sweeper:
+    async def room_left() -> int:
+        return room
 
-    return Sweeper(pool, LEASES, count, lambda: None)
+    return Sweeper(pool, LEASES, room_left, lambda: None)
 
 
 async def asleep(library: Library, change: str) -> UUID:
@@ -77,8 +77,8 @@ async def test_a_document_is_woken_once_in_a_while(library: Library) -> None:
 async def test_nothing_is_added_to_a_long_queue(library: Library) -> None:
     for number in range(3):
         await asleep(library, f"not_before = now() - interval '{number + 1} hours'")
-    assert await sweeper(library.pool, waiting=100).sweep() == 0
-    assert await sweeper(library.pool, waiting=98).sweep() == 2
+    assert await sweeper(library.pool, room=0).sweep() == 0
+    assert await sweeper(library.pool, room=2).sweep() == 2
 
 
 async def test_leases_of_the_dead_end_at_once_and_those_of_the_living_last(

@@ -67,9 +67,7 @@ async def _service(library: Library, url: str, **settings: int) -> AsyncIterator
     await library.add_chunks(base, ["one", "two"])
     embedder = GatedEmbedder()
     embedder.gate.set()
-    common = CommonSettings.model_validate(
-        {"DATABASE_URL": "postgresql://nobody@127.0.0.1/none", "RABBITMQ_URL": url}
-    )
+    common = CommonSettings.model_validate({"DATABASE_URL": "postgresql://nobody@127.0.0.1/none", "RABBITMQ_URL": url})
     broker = make_broker(common, "retrieval", apply_types=False)
     store = SearchStore(library.pool, keyword_postings=5_000)
     subscribe(broker, Search(store, embedder, SearchSettings(**settings)))

@@ -184,8 +184,7 @@ CREATE TABLE document (
     lease_owner       uuid,
     lease_epoch       bigint NOT NULL DEFAULT 0,
     lease_until       timestamptz,
-    not_before        timestamptz NOT NULL DEFAULT now(), -- of the next claim
-    wake_at           timestamptz NOT NULL DEFAULT now() + interval '15 seconds', -- when it gets another wake-up
+    not_before        timestamptz NOT NULL DEFAULT now(), -- of the next claim; the time of the last wake-up, once there was another
     attempts          integer NOT NULL DEFAULT 0,
     request_id        text,
     created_at        timestamptz NOT NULL DEFAULT now(),
@@ -196,7 +195,7 @@ CREATE TABLE document (
 ) WITH (fillfactor = 80);
 CREATE UNIQUE INDEX document_by_id ON document (id);
 CREATE INDEX document_by_knowledge_base ON document (tenant_id, knowledge_base_id, id);
-CREATE INDEX document_unfinished ON document (wake_at) WHERE state NOT IN ('ready', 'failed');
+CREATE INDEX document_unfinished ON document (not_before) WHERE state NOT IN ('ready', 'failed');
 CREATE INDEX document_failed ON document (tenant_id, knowledge_base_id, id) WHERE state = 'failed';
 
 -- Documents of a knowledge base have their own contiguous event log, like sessions.
