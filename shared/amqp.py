@@ -12,11 +12,13 @@ import structlog
 from aio_pika.abc import AbstractChannel
 from aio_pika.exceptions import AMQPError
 from aiormq.exceptions import AMQPError as ProtocolError
+from aiormq.exceptions import ChannelInvalidStateError
 from yarl import URL
 
 log = structlog.get_logger()
 
-BROKER_TROUBLE = (OSError, TimeoutError, AMQPError, ProtocolError, asyncio.InvalidStateError)
+# ChannelInvalidStateError, a RuntimeError, is what a publish on a channel that has just been lost raises.
+BROKER_TROUBLE = (OSError, TimeoutError, AMQPError, ProtocolError, ChannelInvalidStateError, asyncio.InvalidStateError)
 _RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 _HEARTBEAT_SECONDS = 15
 _SETUP_SECONDS = 10.0

@@ -27,6 +27,7 @@ DATABASE_TROUBLE = (
     asyncpg.InsufficientResourcesError,
     asyncpg.TransactionRollbackError,
     asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a pooled connection whose server has just gone, before the loop has seen it
 )
