@@ -61,7 +61,7 @@ lock: ## choose new versions for requirements.lock and requirements-dev.lock
 	@$(UV) pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --requirements requirements.lock
 	@touch $@
 
-.venv/.dev: requirements-dev.lock .venv/.runtime
+.venv/.dev: requirements-dev.lock .venv/.runtime | $(UV)
 	@echo "installing requirements-dev.lock into .venv"
 	@$(UV) pip install --quiet --compile-bytecode --python .venv/bin/python --require-hashes --requirements requirements-dev.lock
 	@touch $@
