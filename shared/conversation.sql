@@ -80,7 +80,7 @@ WITH fenced AS (
         lease_owner = CASE WHEN $8::text IS NULL THEN lease_owner END,
         lease_until = CASE WHEN $8::text IS NULL THEN lease_until END,
         lease_epoch = lease_epoch + ($2::bigint IS NULL)::integer,
-        finished_at = CASE WHEN $8::text IS NOT NULL THEN now() END,
+        finished_at = CASE WHEN $8::text IS NOT NULL THEN clock_timestamp() END, -- now() is when a cancel began to wait for the row
         attempts = CASE WHEN $6::jsonb IS NULL THEN attempts ELSE 0 END
     WHERE id = $1 AND ((status = 'running' AND lease_epoch = $2::bigint) OR ($2::bigint IS NULL AND status <> 'finished'))
     RETURNING tenant_id, id, session_id, seq, lease_epoch

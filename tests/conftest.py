@@ -1,11 +1,22 @@
 """Fixtures: a real PostgreSQL and RabbitMQ for the whole test session, a fresh database a test, a fresh virtual host a module."""
 
+import signal
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from shared.db.pool import Pool, PoolSettings, open_pool
 from tests.support.stack import Stack, start_stack
+
+# A busy machine is slow; that says nothing about the code.
+settings.register_profile("chatmind", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("chatmind")
+
+
+def pytest_configure() -> None:
+    """A session that is told to end takes its servers with it, as after Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from deploy.local.rabbitmq_package import ensure_installed
 from deploy.local.secret_files import write_secret
 from deploy.local.settings import REPOSITORY, StackSettings
 from deploy.local.supervision import Supervisor
+from shared.model_registry import RegistryError, load_registry
 
 READY_SECONDS = 180.0
 MOST_STARTS = 2
@@ -45,8 +46,16 @@ class EmbeddedStack:
         """Returns when every service is ready; harmless when all of it runs, and a restart when its settings changed."""
         if self.settings.rabbitmq_url is None:
             ensure_installed()
+        self._check_models_file()
         with self._exclusive():
             self._up()
+
+    def _check_models_file(self) -> None:
+        """What every service would refuse to start with is said here, before anything is started or stopped."""
+        try:
+            load_registry(REPOSITORY / self.settings.models_file, {**os.environ, **self._plan.variables})
+        except RegistryError as error:
+            raise StackError(str(error), "mend it, then `make up` again") from None
 
     def down(self) -> None:
         """Stops everything in order. What a killed supervisord left behind is found and ended as well."""
@@ -128,7 +137,8 @@ class EmbeddedStack:
 
     def _failure(self, program: Program) -> StackError:
         log = self.settings.logs / f"{program.name}.log"
-        tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:]) if log.exists() else ""
+        lines = log.read_text(errors="replace").splitlines()[-15:] if log.exists() else []
+        tail = "\n".join(dict.fromkeys(lines))  # every restart says the same again
         return StackError(f"{program.name} does not become ready:\n{tail}", f"see {log}, then `make up` again")
 
     @property

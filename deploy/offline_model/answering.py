@@ -24,6 +24,7 @@ _TIME = re.compile(
 )
 _SUMMARY = re.compile(r"summar(y|i[sz]e)|摘要|总结|概括", re.IGNORECASE)
 _REFERS_BACK = re.compile(r"\b(it|its|they|them|their|that|those|this|these)\b|[它其这那]", re.IGNORECASE)
+_GOES_ON = re.compile(r"^\s*(and|or|but|what about|how about)\b|呢\s*[?？]?\s*$", re.IGNORECASE)
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _MAX_QUERY_CHARS = 500
 
@@ -112,12 +113,23 @@ def _other_result(tool: str, content: str, chinese: bool) -> str:
 
 
 def _query(conversation: Conversation) -> str:
-    """The question, with the one before it where it can't be understood alone ("and its price?")."""
+    """The question, with the one before it where it can't be understood alone ("and its price?", "那退款呢？")."""
     question = conversation.question
-    alone = len(terms(question)) >= 3 or not conversation.earlier
-    if alone and not (conversation.earlier and _REFERS_BACK.search(question) and len(terms(question)) < 6):
+    if not conversation.earlier or not _refers_back(question):
         return question[:_MAX_QUERY_CHARS]
-    return f"{conversation.earlier[-1]} {question}"[:_MAX_QUERY_CHARS]
+    earlier = conversation.earlier[-1]
+    if earlier == question or is_chinese(earlier) != is_chinese(question) or _SMALL_TALK.fullmatch(earlier):
+        return question[:_MAX_QUERY_CHARS]
+    return f"{earlier} {question}"[:_MAX_QUERY_CHARS]
+
+
+def _refers_back(question: str) -> bool:
+    asked = terms(question)
+    return (
+        not asked
+        or _GOES_ON.search(question) is not None
+        or (_REFERS_BACK.search(question) is not None and len(asked) < 6)
+    )
 
 
 def _search_arguments(tool: Tool, conversation: Conversation) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.offline_model.passages import Passage, passages
-from deploy.offline_model.terms import terms
+from deploy.offline_model.terms import is_chinese, terms
 
 _MAX_QUOTES = 6
 _MAX_CHARS = 1500
@@ -17,8 +17,9 @@ _MAX_UNSURE = 2
 _NEAR_BEST = 0.6
 """A passage is quoted along when its score is at least this part of the best one's."""
 _CONTEXT_WEIGHT = 0.4
-_ENOUGH = 0.25
-"""The part of the question's weight that a passage must cover to count as an answer."""
+_ENOUGH = 0.45
+_ENOUGH_IN_CHINESE = 0.25
+"""The part of the question's weight that a passage must cover to count as an answer; pairs of characters dilute it in Chinese."""
 _NUMBER_BONUS = 1.7
 _ASKS_FOR_A_NUMBER = re.compile(
     r"\bhow (long|many|much|often|old|far|big|large)\b|多[久少长大远]|几|\bwhen\b", re.IGNORECASE
@@ -71,7 +72,8 @@ def quote(question: str, hits: Sequence[Hit]) -> tuple[str, bool]:
     matching = [candidate for candidate in candidates if asked & candidate.passage.words]
     fitting = matching or [candidate for candidate in candidates if asked & candidate.context]
     chosen = _chosen(sorted(((score(c), c) for c in fitting), key=lambda pair: -pair[0]))
-    if any(_covered(asked, weights, candidate) >= _ENOUGH for candidate in chosen):
+    enough = _ENOUGH_IN_CHINESE if is_chinese(question) else _ENOUGH
+    if any(_covered(asked, weights, candidate) >= enough for candidate in chosen):
         return _rendered(chosen), True
     return _rendered((chosen if matching else _opening(candidates))[:_MAX_UNSURE]), False
 

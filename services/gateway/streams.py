@@ -18,6 +18,7 @@ from services.gateway.settings import StreamSettings
 from services.gateway.sse import RECONNECT, encode_transient
 from services.gateway.subscriptions import EventsUnavailable, EventTable, Stream, Subscription
 from shared.contracts.hints import MessageDelta, StreamAdvanced
+from shared.json_text import to_json
 
 
 class UnknownStream(Exception):
@@ -94,8 +95,7 @@ class Streams:
         """A model is producing text."""
         stream = self._streams.get(hint.stream_id)
         if stream is not None:
-            data = hint.model_dump_json(exclude={"schema_version", "kind"})
-            chunk = encode_transient(hint.kind, data)
+            chunk = encode_transient(hint.kind, _delta_data(hint))
             for subscription in stream.subscriptions:
                 subscription.push_delta(chunk)
 
@@ -186,3 +186,9 @@ class Streams:
 
     def _all_subscriptions(self) -> list[Subscription]:
         return [subscription for stream in self._streams.values() for subscription in stream.subscriptions]
+
+
+def _delta_data(hint: MessageDelta) -> str:
+    """Like an event's data, without seq and time: a delta is no event and is never replayed."""
+    fields = hint.model_dump(mode="json", include={"message_id", "offset", "text"})
+    return to_json({"session_id": hint.stream_id, "type": hint.kind, **fields})

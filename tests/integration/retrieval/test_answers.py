@@ -180,7 +180,9 @@ async def test_a_question_is_given_up_when_its_asker_has(service: Service) -> No
         b'{"scope": {"by": "everything"}, "query": "q"}',
         orjson.dumps({"scope": {"by": "run", "run_id": "x"}, "query": "q"}),
         orjson.dumps({"scope": {"by": "run", "run_id": str(new_id())}, "query": "q" * 20_001}),
-        orjson.dumps({"scope": {"by": "run", "run_id": "01900000-0000-7000-8000-000000000000"}, "query": "q", "top_k": 51}),
+        orjson.dumps(
+            {"scope": {"by": "run", "run_id": "01900000-0000-7000-8000-000000000000"}, "query": "q", "top_k": 51}
+        ),
         orjson.dumps({"scope": {"by": "run", "run_id": str(new_id())}, "query": "q", "schema_version": 2}),
     ],
 )
