@@ -8,7 +8,7 @@ from uuid import UUID
 import aiormq
 import structlog
 from aio_pika import ExchangeType
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from shared.amqp import BROKER_TROUBLE, Link, NotConnected
 from shared.contracts.hints import EventFrame, MessageDelta, RunCancelled, StreamAdvanced
@@ -18,6 +18,7 @@ log = structlog.get_logger()
 
 _MAX_WAITING = 10_000
 _PUBLISH_SECONDS = 5.0
+_BIND_SECONDS = 30.0
 _MAX_FRAME_BYTES = 200_000  # larger events are read from the table, no message grows beyond 256 KiB
 
 HintMessage = StreamAdvanced | MessageDelta | RunCancelled
@@ -89,6 +90,7 @@ class HintListener:
     ) -> None:
         self._on_hint = on_hint
         self._on_gap = on_gap
+        self._queue: AbstractQueue | None = None
         self._link = Link(rabbitmq_url, f"{service}.hints-in", self._subscribe)
 
     @property
@@ -97,14 +99,31 @@ class HintListener:
 
     async def run(self) -> None:
         """Listens for ever."""
-        await self._link.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._link.run())
+            group.create_task(self._bind_for_ever())
 
     async def _subscribe(self, channel: AbstractChannel) -> None:
-        exchange = await channel.declare_exchange(HINTS, ExchangeType.FANOUT, durable=True)
         queue = await channel.declare_queue(exclusive=True, auto_delete=True)
-        await queue.bind(exchange)
+        await self._bind(channel, queue)
         await queue.consume(self._take, no_ack=True)
+        self._queue = queue
         self._on_gap()
+
+    @staticmethod
+    async def _bind(channel: AbstractChannel, queue: AbstractQueue) -> None:
+        exchange = await channel.declare_exchange(HINTS, ExchangeType.FANOUT, durable=True)
+        await queue.bind(exchange)
+
+    async def _bind_for_ever(self) -> None:
+        """An exchange that was deleted takes its bindings with it, and nobody is told."""
+        while True:
+            await asyncio.sleep(_BIND_SECONDS)
+            try:
+                if self._queue is not None:
+                    await self._bind(self._link.channel, self._queue)
+            except (*BROKER_TROUBLE, NotConnected):
+                pass  # a new connection binds anew
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
         try:

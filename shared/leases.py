@@ -9,11 +9,12 @@ need not wait for the lease to run out.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import timedelta
+from typing import Self
 from uuid import UUID
 
 import asyncpg
 import structlog
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from shared.db.pool import DATABASE_TROUBLE
 from shared.ids import new_id
@@ -35,6 +36,12 @@ class LeaseSettings(BaseModel):
         default=15.0, gt=0, description="a queued row without a wake-up gets another after this long"
     )
     max_attempts: int = Field(default=5, ge=1, description="claims without progress before the work is given up")
+
+    @model_validator(mode="after")
+    def _renews_in_time(self) -> Self:
+        if self.renew_every * 2 > self.lease:
+            raise ValueError("renew_every must fit into the lease twice")
+        return self
 
     @property
     def lease_interval(self) -> timedelta:

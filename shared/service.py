@@ -7,6 +7,7 @@ replicas at once), drain (finish or hand back), stop the loops.
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -164,9 +165,16 @@ async def _keep(loop: Loop) -> None:
 
 
 def main(start: Callable[[], Awaitable[None]]) -> None:
-    """The entry point of a service process."""
-    uvloop.run(_awaited(start))
+    """The entry point of a service process. A failure ends the process at once, with exit code 1."""
+    uvloop.run(_run(start))
 
 
-async def _awaited(start: Callable[[], Awaitable[None]]) -> None:
-    await start()
+async def _run(start: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await start()
+    except Exception:
+        log.exception("service.failed")
+        sys.stdout.flush()
+        # Not by way of the event loop's clean-up: a robust connection that is reconnecting swallows its cancellation, and a process
+        # without its loops would live on and take messages.
+        os._exit(1)

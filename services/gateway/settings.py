@@ -36,7 +36,9 @@ class GatewaySettings(CommonSettings):
 
     gateway_host: str = "127.0.0.1"
     gateway_port: int = Field(default=8000, ge=0, le=65535)
-    pool: PoolSettings = PoolSettings(max_size=16)
+    pool: PoolSettings = PoolSettings(
+        max_size=16, lock_timeout=2.0
+    )  # waiting for a row holds a connection that others need
     limits: LimitSettings = LimitSettings()
     streams: StreamSettings = StreamSettings()
     key_cache_seconds: float = Field(default=5.0, ge=0, le=5, description="how long a revoked key may still work")

@@ -54,12 +54,9 @@ class Streams:
 
         Raises UnknownStream, FutureEvent and EventsUnavailable.
         """
-        # Watched first and read second, so that no event falls between.
-        known = self._streams.get(stream_id)
-        stream = known if known is not None and known.tenant_id == tenant_id else Stream(tenant_id, stream_id)
+        stream = await self._watch(tenant_id, stream_id)
         subscription = Subscription(self._table, stream, key_hash, self._settings, deltas=deltas)
         stream.subscriptions.add(subscription)
-        self._streams.setdefault(stream_id, stream)
         try:
             subscription.start_after(await self._place(stream, after))
         except BaseException:
@@ -68,6 +65,18 @@ class Streams:
         if self._stopped:
             subscription.end(RECONNECT)
         return subscription
+
+    async def _watch(self, tenant_id: UUID, stream_id: UUID) -> Stream:
+        """The watched stream; the caller subscribes to it before anything else is awaited, and reads its place after that.
+
+        A stream is watched only once it is known to be the tenant's: nobody else can stand in its way.
+        """
+        if stream_id not in self._streams and await self._table.position(tenant_id, stream_id) is None:
+            raise UnknownStream
+        stream = self._streams.setdefault(stream_id, Stream(tenant_id, stream_id))
+        if stream.tenant_id != tenant_id:
+            raise UnknownStream
+        return stream
 
     async def _place(self, stream: Stream, after: int | None) -> int:
         newest = await self._table.position(stream.tenant_id, stream.stream_id)

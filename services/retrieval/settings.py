@@ -26,7 +26,7 @@ class EmbeddingSettings(BaseModel):
     """How questions become vectors."""
 
     max_chars: int = Field(
-        default=2_000, ge=1, description="how much of a question's beginning is embedded; keyword search sees all of it"
+        default=1_000, ge=1, description="how much of a question's beginning is embedded; keyword search sees all of it"
     )
     cache_size: int = Field(default=1_000, ge=0, description="questions whose vectors are kept in memory")
     retry_seconds: float = Field(default=5.0, ge=0, description="how long a failing embedding server is asked again")

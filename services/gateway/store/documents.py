@@ -14,7 +14,7 @@ from shared.contracts.commands import IngestDocument
 from shared.contracts.hints import EventFrame
 from shared.db.pool import AnyConnection
 from shared.db.queries import load_queries
-from shared.documents import append_document_event
+from shared.documents import append_document_event, append_document_events
 from shared.ids import new_id
 from shared.outbox import add_to_outbox
 from shared.topology import kind_of
@@ -65,13 +65,15 @@ async def hold_knowledge_base(connection: AnyConnection, tenant_id: UUID, knowle
 
 async def add_documents(connection: AnyConnection, place: Place, uploads: Sequence[Upload]) -> list[DocumentChange]:
     """Stores files, or finds the documents with the same bytes; those that had failed are queued again. In the order of the files."""
-    # Stored in the order of their hashes: two requests with the same files can't wait for each other.
+    # Stored in the order of their hashes, and the events, which lock the knowledge base, after all of them: two requests with the same
+    # files can't wait for each other.
     order = sorted(range(len(uploads)), key=lambda position: uploads[position].sha256)
-    changes = {position: await _add_document(connection, place, uploads[position]) for position in order}
-    return [changes[position] for position in range(len(uploads))]
+    added = {position: await _add_document(connection, place, uploads[position]) for position in order}
+    return await _announced(connection, place, [added[position] for position in range(len(uploads))])
 
 
-async def _add_document(connection: AnyConnection, place: Place, upload: Upload) -> DocumentChange:
+async def _add_document(connection: AnyConnection, place: Place, upload: Upload) -> tuple[UUID, bool]:
+    """The document with these bytes, and whether it was queued by this."""
     document_id = new_id()
     added = await connection.fetchval(
         SQL["add_document"],
@@ -85,12 +87,34 @@ async def _add_document(connection: AnyConnection, place: Place, upload: Upload)
         place.request_id,
     )
     if added is None:
-        existing = await connection.fetchval(
+        existing: UUID = await connection.fetchval(
             SQL["find_document_by_content"], place.tenant_id, place.knowledge_base_id, upload.sha256
         )
-        return await requeue_if_failed(connection, place.tenant_id, existing, place.request_id)
+        return existing, await _requeue(connection, place, existing)
     await _store_bytes(connection, place.tenant_id, document_id, 1, upload)
-    return await _queued(connection, place, document_id)
+    await _wake(connection, place, document_id)
+    return document_id, True
+
+
+async def _requeue(connection: AnyConnection, place: Place, document_id: UUID) -> bool:
+    """Queues a document again if it has failed."""
+    failed = await connection.fetchval(SQL["requeue_failed_document"], place.tenant_id, document_id, place.request_id)
+    if failed is not None:
+        await _wake(connection, place, document_id)
+    return failed is not None
+
+
+async def _announced(
+    connection: AnyConnection, place: Place, documents: Sequence[tuple[UUID, bool]]
+) -> list[DocumentChange]:
+    """Appends the events of those that were queued."""
+    queued = list(dict.fromkeys(document_id for document_id, is_queued in documents if is_queued))
+    frames = await append_document_events(connection, place.tenant_id, place.knowledge_base_id, queued)
+    event_of = dict(zip(queued, frames, strict=True))
+    return [
+        DocumentChange(document_id, place.knowledge_base_id, (event_of[document_id],) if is_queued else ())
+        for document_id, is_queued in documents
+    ]
 
 
 async def replace_content(
@@ -135,7 +159,9 @@ async def requeue_failed(connection: AnyConnection, place: Place) -> list[Docume
     rows = await connection.fetch(
         SQL["find_failed_documents"], place.tenant_id, place.knowledge_base_id, RETRIES_AT_ONCE
     )
-    return [await requeue_if_failed(connection, place.tenant_id, row["id"], place.request_id) for row in rows]
+    return await _announced(
+        connection, place, [(row["id"], await _requeue(connection, place, row["id"])) for row in rows]
+    )
 
 
 async def delete_document(
@@ -179,6 +205,12 @@ async def list_chunks(
 
 
 async def _queued(connection: AnyConnection, place: Place, document_id: UUID) -> DocumentChange:
+    await _wake(connection, place, document_id)
+    [change] = await _announced(connection, place, [(document_id, True)])
+    return change
+
+
+async def _wake(connection: AnyConnection, place: Place, document_id: UUID) -> None:
     message = IngestDocument(
         tenant_id=place.tenant_id,
         knowledge_base_id=place.knowledge_base_id,
@@ -186,8 +218,6 @@ async def _queued(connection: AnyConnection, place: Place, document_id: UUID) ->
         request_id=place.request_id,
     )
     await add_to_outbox(connection, kind_of(message), document_id, message)
-    frames = await append_document_event(connection, place.tenant_id, place.knowledge_base_id, document_id)
-    return DocumentChange(document_id, place.knowledge_base_id, tuple(frames))
 
 
 async def _store_bytes(

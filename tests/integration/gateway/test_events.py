@@ -222,3 +222,17 @@ async def test_clients_of_a_stopping_gateway_are_sent_to_another(stack: Stack) -
             assert seqs(await events.take(2)) == [3, 4]
     assert "service.stopped" in gateways.processes[0].log_tail()
     gateways.stop()
+
+
+async def test_a_stranger_who_asks_first_stands_in_nobodys_way(
+    replicas: ServedGateways, here: httpx.AsyncClient
+) -> None:
+    session = await create_session(here)
+    path = f"/api/sessions/{session['id']}/events"
+    key = await asyncio.to_thread(issue_key, replicas.environment, "stranger")
+    async with replicas.client(0, key) as stranger:
+        problem_of(await stranger.get(path), 404, "not_found")
+        async with open_events(here, path, after=0) as mine:
+            problem_of(await stranger.get(path), 404, "not_found")
+            await post_message(here, session["id"])
+            assert seqs(await mine.take(2)) == [1, 2]

@@ -1,5 +1,6 @@
 """Uploads that are refused: with which problem, and that they leave nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -80,3 +81,19 @@ async def test_uploads_that_can_not_be_read(
     path = f"/api/knowledge-bases/{base['id']}/documents"
     answer = await writer.post(path, content=body, headers={"Content-Type": content_type})
     problem_of(answer, status, answer.json()["code"])
+
+
+async def test_overlapping_uploads_at_once_wait_for_each_other_and_nobody_is_refused(writer: httpx.AsyncClient) -> None:
+    base = await create_knowledge_base(writer)
+    path = f"/api/knowledge-bases/{base['id']}/documents"
+    contents = [f"text {n}".encode() for n in range(12)]
+
+    async def upload_three(start: int) -> int:
+        chosen = [contents[(start + step * 5) % len(contents)] for step in range(3)]
+        files = [("files", (f"{start}-{n}.md", content)) for n, content in enumerate(chosen)]
+        return (await writer.post(path, files=files)).status_code
+
+    for _ in range(5):
+        assert await asyncio.gather(*(upload_three(start) for start in range(12))) == [202] * 12
+    listed = await writer.get(path, params={"limit": 50})
+    assert len(listed.json()["items"]) == 12

@@ -50,3 +50,10 @@ def test_ids_sort_by_time() -> None:
     assert ids == sorted(ids)
     assert len(set(ids)) == 1000
     assert {made.version for made in ids} == {7}
+
+
+def test_line_ends_of_other_alphabets_are_escaped() -> None:
+    row = {"seq": 1, "type": "t", "payload": '{"text": "a\u2028b\u2029c\x85d"}', "created_at": "now"}
+    data = to_frame(row, "session_id", new_id()).data
+    assert data.splitlines() == [data]
+    assert json.loads(data)["text"] == "a\u2028b\u2029c\x85d"
