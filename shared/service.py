@@ -19,6 +19,7 @@ import uvloop
 from faststream import FastStream
 from faststream.rabbit import RabbitBroker
 
+from shared.amqp import BROKER_TROUBLE
 from shared.db.pool import Pool
 from shared.health import Check, HealthServer
 from shared.model_registry import ModelRegistry, RegistryError, load_registry
@@ -29,6 +30,7 @@ log = structlog.get_logger()
 Loop = Callable[[], Awaitable[None]]
 
 _GRACE_SECONDS = 10.0
+_START_PAUSE_SECONDS = 0.5
 
 
 async def _nothing() -> None:
@@ -49,12 +51,28 @@ class Service:
     close: Callable[[], Awaitable[None]] = field(default=_nothing)
 
 
+class PatientBroker(RabbitBroker):
+    """FastStream's broker, which starts as often as it takes."""
+
+    async def start(self) -> None:
+        """Connects and consumes. A broker that has just come up may still refuse: RabbitMQ answers INTERNAL_ERROR to a consumer of a quorum
+        queue that is being declared elsewhere at the same moment.
+        """
+        while True:
+            try:
+                return await super().start()
+            except BROKER_TROUBLE as error:
+                log.warning("broker.refused", cause=type(error).__name__)
+                await self.stop()
+                await asyncio.sleep(_START_PAUSE_SECONDS)
+
+
 def make_broker(settings: CommonSettings, service: str, *, apply_types: bool = True) -> RabbitBroker:
     """FastStream's broker, patient at start and quiet about single messages (failures are logged).
 
     Without `apply_types` handlers get the body as it is: half a millisecond of CPU less a message, for those that are many.
     """
-    return RabbitBroker(
+    return PatientBroker(
         settings.rabbitmq_url.get_secret_value(),
         fail_fast=False,
         reconnect_interval=1.0,
