@@ -21,13 +21,13 @@ import structlog
 
 from services.agent_runner import rows
 from services.agent_runner.citations import hits_of, resolve_citations
-from services.agent_runner.context import build_request
+from services.agent_runner.context import build_request, tool_contexts
 from services.agent_runner.models.errors import ModelError
 from services.agent_runner.models.types import ModelReply, TextDelta, ToolCall
 from services.agent_runner.ports import Commit, Deltas, Model, Tools
 from services.agent_runner.progress import RunProgress
 from services.agent_runner.settings import MemorySettings
-from services.agent_runner.steps import Answer, CallTools, ToolContext, ToolResult, decide
+from services.agent_runner.steps import Answer, CallTools, ToolResult, decide
 from shared.conversation import Advance, Ending
 from shared.errors import ErrorInfo
 from shared.failpoints import failpoint
@@ -118,10 +118,9 @@ class Loop:
         if not calls:
             return
         started_at = datetime.now(UTC)
-        context = ToolContext(
-            progress.tenant_id, progress.run_id, progress.session_id, len(hits_of(progress.own_messages))
-        )
-        tasks = [asyncio.ensure_future(self._tools.call(progress.agent, call, context)) for call in calls]
+        contexts = tool_contexts(progress, len(calls))
+        pairs = zip(calls, contexts, strict=True)
+        tasks = [asyncio.ensure_future(self._tools.call(progress.agent, call, context)) for call, context in pairs]
         try:
             for call, task in zip(calls, tasks, strict=True):
                 result = await task

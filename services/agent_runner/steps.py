@@ -8,6 +8,8 @@ from uuid import UUID
 from services.agent_runner.models.types import ModelOptions, ModelReply, ToolCall
 from shared.errors import ErrorInfo
 
+MAX_HITS_A_CALL = 10
+
 ToolEffect = Literal["read"]
 """What running a tool twice does. `read`: nothing, so it is simply run again after a crash."""
 

@@ -7,7 +7,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.agent_runner.models.types import ToolSpec
-from services.agent_runner.steps import Agent, ToolContext, ToolEffect, ToolResult
+from services.agent_runner.steps import MAX_HITS_A_CALL, Agent, ToolContext, ToolEffect, ToolResult
 from services.agent_runner.tools.base import ToolFailed
 from shared.contracts.questions import Hit, RunScope, SearchKnowledge, SearchResult
 from shared.contracts.tools import KNOWLEDGE_TOOL
@@ -27,7 +27,7 @@ class Arguments(BaseModel):
 
     query: str = Field(min_length=1, max_length=20_000)
     knowledge_base_ids: list[UUID] | None = None
-    top_k: int = Field(default=5, ge=1, le=10)
+    top_k: int = Field(default=5, ge=1, le=MAX_HITS_A_CALL)
 
 
 class KnowledgeTool:
@@ -51,7 +51,7 @@ class KnowledgeTool:
                 "items": {"type": "string", "enum": ids},
                 "description": "Which knowledge bases to search; all of them when left out.",
             },
-            "top_k": {"type": "integer", "minimum": 1, "maximum": 10, "default": 5},
+            "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_HITS_A_CALL, "default": 5},
         }
         return ToolSpec(
             name=self.name,

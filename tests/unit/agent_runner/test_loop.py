@@ -6,7 +6,7 @@ from services.agent_runner.loop import Loop
 from services.agent_runner.models.errors import ModelUnauthorizedError
 from services.agent_runner.models.types import ModelReply, ToolCall
 from services.agent_runner.settings import MemorySettings
-from services.agent_runner.steps import StoredMessage, ToolResult
+from services.agent_runner.steps import Agent, StoredMessage, ToolContext, ToolResult
 from shared.errors import ErrorInfo, LeaseLost
 from tests.unit.agent_runner.fakes import (
     RUN,
@@ -128,3 +128,23 @@ async def test_citations_are_resolved_and_hits_are_numbered_on() -> None:
     last = commit.advances[-1].message
     assert last is not None
     assert last["citations"] == [HIT]
+
+
+async def test_searches_side_by_side_never_share_a_number() -> None:
+    numbered: list[int] = []
+    starts = FakeTools()
+
+    async def search(agent: Agent, call: ToolCall, context: ToolContext) -> ToolResult:
+        starts.contexts.append(context)
+        numbers = range(context.hits_before + 1, context.hits_before + 6)
+        numbered.extend(numbers)
+        hits = [{"n": n, "title": call.id} for n in numbers]
+        return ToolResult("{}", {"hits": hits})
+
+    starts.call = search  # type: ignore[method-assign]
+    commit = FakeCommit()
+    await run_loop(FakeModel(calls("a", "b"), calls("c"), says("See [11] and [16].")), starts, commit)
+    assert len(set(numbered)) == len(numbered) == 15
+    last = commit.advances[-1].message
+    assert last is not None
+    assert [c["title"] for c in last["citations"]] == ["b", "c"]
