@@ -1,7 +1,7 @@
 # Everything a newcomer needs: `make demo`, then `make down`. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo up down status logs test check lint format compose-test lock
+.PHONY: help install demo up down status logs dead-letters test check lint format faults compose-test lock
 
 PYTHON ?= python3
 UV := $(shell command -v uv || echo .local/uv/bin/uv)
@@ -27,6 +27,9 @@ status: | .venv/.runtime ## what runs, and whether it is ready
 logs: | .venv/.runtime ## merged logs; SERVICE=gateway for one program, FOLLOW=1 to go on, LINES=200
 	@$(RUN) deploy.local logs --service '$(SERVICE)' --lines $(or $(LINES),200) $(if $(FOLLOW),--follow)
 
+dead-letters: | .venv/.runtime ## messages that could not be read; REDRIVE=1 or REDRIVE=id sends them again, DROP=id removes one
+	@$(RUN) deploy.local dead-letters --redrive '$(REDRIVE)' --drop '$(DROP)'
+
 test: .venv/.dev ## what decides whether a change may land; ARGS='-k name' goes to pytest
 	@$(RUN) deploy.local.rabbitmq_package || test -z "$$CI"
 	@$(MAKE) --no-print-directory check
@@ -43,6 +46,9 @@ lint: .venv/.dev ## ruff, mending what it can
 
 format: .venv/.dev ## ruff format
 	@.venv/bin/ruff format .
+
+faults: .venv/.dev ## the fault suite; CASE='3,18-24' some of it, SEED=7 again as it was, TRIALS=300
+	@$(RUN) tests.faults --case '$(CASE)' $(if $(SEED),--seed '$(SEED)') $(if $(TRIALS),--trials '$(TRIALS)')
 
 compose-test: .venv/.runtime ## the same system by Docker Compose, with the end-to-end questions
 	@bash deploy/docker/compose_test.sh

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
 
+import asyncpg
 import orjson
 
 from shared.contracts.hints import EventFrame
@@ -63,6 +64,14 @@ class PostedMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What a user says of a step whose outcome is unknown; `result` is what the model is told of it."""
+
+    outcome: Literal["done", "failed"]
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """How a run ends."""
 
@@ -89,6 +98,7 @@ class Advance:
     usage: dict[str, int] | None = None
     ending: Ending | None = None
     announce: bool = field(default=True)  # write a run.state event for `state`
+    events: tuple[Event, ...] = ()  # before those that follow from the rest
 
 
 async def post_message(  # noqa: PLR0913 - the columns of two rows
@@ -114,11 +124,15 @@ async def post_message(  # noqa: PLR0913 - the columns of two rows
     )
 
 
-async def claim_run(connection: AnyConnection, run_id: UUID, owner: UUID, lease: timedelta) -> ClaimedRun | None:
-    """Takes a run, or None when somebody else has it, an earlier one of its session goes first, or it has ended."""
-    row = await connection.fetchrow(SQL["claim_run"], run_id, owner, lease)
-    if row is None:
-        return None
+async def claim_runs(
+    connection: AnyConnection, owner: UUID, lease: timedelta, limit: int, without: Sequence[UUID] = ()
+) -> list[ClaimedRun]:
+    """Takes up to `limit` of the runs that wait, in the fair order over tenants; none of the tenants `without`."""
+    rows = await connection.fetch(SQL["claim_runs"], owner, lease, limit, without)
+    return [_claimed(row) for row in rows]
+
+
+def _claimed(row: asyncpg.Record) -> ClaimedRun:
     event = {
         "seq": row["event_seq"],
         "type": row["type"],
@@ -145,8 +159,70 @@ async def advance_run(
 ) -> list[EventFrame]:
     """Commits one step of a run and returns its events.
 
-    `epoch` None ends the run from outside, whoever holds it. Raises LeaseLost when the lease is gone or the run has ended.
+    `epoch` None ends the run from outside, whoever holds it. A run that is cancelled or fails first ends the steps that it leaves behind
+    without a result. Raises LeaseLost when the lease is gone or the run has ended.
     """
+    if advance.ending is None or advance.ending.reason not in ("cancelled", "error"):
+        return await _write(connection, run_id, epoch, session_id, advance)
+    async with connection.transaction():
+        # Locked first: a step that is being begun at this moment is seen afterwards, or is never begun.
+        run = await connection.fetchrow(SQL["lock_unfinished_run"], run_id)
+        if run is None:
+            raise LeaseLost("the run has ended")
+        started = await connection.fetch(SQL["find_started_steps"], run["tenant_id"], run_id)
+        advances = [*(_left_behind(run_id, run["state"], step) for step in started), advance]
+        return [frame for each in advances for frame in await _write(connection, run_id, epoch, session_id, each)]
+
+
+def _left_behind(run_id: UUID, state: WorkingState, step: asyncpg.Record) -> Advance:
+    """A step that was begun and never ended, as what it is now: a result that says that nobody knows."""
+    error = outcome_unknown("the run was ended while the call was being made")
+    message = {
+        "id": step["message_id"],
+        "role": "tool",
+        "content": to_json({"error": error.model_dump()}),
+        "tool_call_id": step["tool_call_id"],
+        "tool_name": step["tool_name"],
+        "metadata": {"outcome": "unknown"},
+    }
+    fields = {name: step[name] for name in ("n", "step", "message_id", "tool_name", "tool_call_id", "started_at")}
+    journal = {**fields, "kind": "execute", "state": "unknown", "error": error.model_dump()}
+    return Advance(state, None, message, journal, announce=False, events=(step_event("step.unknown", run_id, journal),))
+
+
+def outcome_unknown(reason: str) -> ErrorInfo:
+    """Why nobody knows what a call did, as the model, the user and the journal are told."""
+    message = f"{reason}; it may or may not have taken effect, and it is not made again by itself"
+    return ErrorInfo(code="outcome_unknown", message=message)
+
+
+def step_event(kind: Literal["step.started", "step.unknown"], run_id: UUID, journal: dict[str, Any]) -> Event:
+    """The event of a journal entry."""
+    fields = {name: journal[name] for name in ("n", "step", "message_id", "tool_name", "tool_call_id")}
+    return Event(kind, {"run_id": run_id, **fields})
+
+
+async def resolve_step(
+    connection: AnyConnection,
+    *,
+    tenant_id: UUID,
+    session_id: UUID,
+    run_id: UUID,
+    n: int,
+    decision: Decision,
+    key_hash: bytes,
+) -> list[EventFrame]:
+    """Records a user's decision on a step whose outcome is unknown; no events when it isn't. The caller has opened the transaction."""
+    await connection.fetchrow(SQL["lock_session"], tenant_id, session_id)
+    rows = await connection.fetch(
+        SQL["resolve_step"], tenant_id, run_id, n, decision.outcome, decision.result, key_hash
+    )
+    return to_frames(rows, "session_id", session_id)
+
+
+async def _write(
+    connection: AnyConnection, run_id: UUID, epoch: int | None, session_id: UUID, advance: Advance
+) -> list[EventFrame]:
     events = _events(run_id, advance)
     ending = advance.ending
     rows = await connection.fetch(
@@ -178,7 +254,8 @@ def _events(run_id: UUID, advance: Advance) -> Sequence[Event]:
             "error": error,
             "usage": ending.usage,
         }
-        return [Event("run.finished", fields)]
+        return [*advance.events, Event("run.finished", fields)]
     if advance.announce:
-        return [Event("run.state", {"run_id": run_id, "state": advance.state, "step": advance.step})]
-    return []
+        state = Event("run.state", {"run_id": run_id, "state": advance.state, "step": advance.step})
+        return [*advance.events, state]
+    return advance.events

@@ -39,16 +39,20 @@ SELECT (SELECT message_json(chat_message)::text FROM message) AS message, (SELEC
        e.seq, e.type, e.payload, e.created_at
 FROM event e ORDER BY e.seq;
 
--- name: claim_run
--- Takes a run ($1) for an owner ($2) until the lease ($3 interval) runs out: a queued run that is the first unfinished one of its session, or a
--- running one whose lease has run out. One row when claimed, none otherwise.
-WITH claimed AS (
+-- name: claim_runs
+-- Takes up to $3 queued runs for an owner ($1) until the lease ($2 interval) runs out: those that are due and whose turn it is in their session, in
+-- the fair order over tenants, without those of some tenants ($4). A session that somebody holds is passed over: waiting for it would hold up all
+-- others. One row for each claimed run.
+WITH next AS (
+    SELECT r.id FROM run r JOIN chat_session s ON s.id = r.session_id
+    WHERE r.status = 'queued' AND r.turn AND r.not_before <= now() AND r.tenant_id <> ALL ($4::uuid[])
+    ORDER BY r.fair_tag, r.id LIMIT $3
+    FOR NO KEY UPDATE OF r, s SKIP LOCKED
+), claimed AS (
     UPDATE run r SET
-        status = 'running', state = 'PLANNING', lease_owner = $2, lease_epoch = r.lease_epoch + 1, lease_until = now() + $3::interval, wake_at = now() + $3::interval,
+        status = 'running', state = 'PLANNING', lease_owner = $1, lease_epoch = r.lease_epoch + 1, lease_until = now() + $2::interval,
         attempts = r.attempts + 1, started_at = coalesce(r.started_at, now())
-    WHERE r.id = $1
-      AND ((r.status = 'queued' AND r.not_before <= now()) OR (r.status = 'running' AND r.lease_until < now()))
-      AND NOT EXISTS (SELECT FROM run e WHERE e.session_id = r.session_id AND e.seq < r.seq AND e.status <> 'finished')
+    FROM next WHERE r.id = next.id
     RETURNING r.tenant_id, r.session_id, r.id, r.seq, r.step, r.usage, r.lease_epoch, r.attempts, r.request_id, r.created_at
 ), session AS (
     UPDATE chat_session s SET state = 'PLANNING', last_seq = s.last_seq + 1, updated_at = now()
@@ -56,18 +60,20 @@ WITH claimed AS (
     RETURNING s.tenant_id, s.id, s.last_seq
 ), event AS (
     INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
-    SELECT s.tenant_id, s.id, s.last_seq, 'run.state', json_build_object('run_id', c.id, 'state', 'PLANNING', 'step', c.step)
-    FROM session s, claimed c
-    RETURNING seq, type, payload::text AS payload, created_at
+    SELECT s.tenant_id, s.id, s.last_seq, 'run.state', json_build_object('run_id', c.id, 'state', 'PLANNING', 'step', c.step, 'attempt', c.lease_epoch)
+    FROM session s JOIN claimed c ON c.session_id = s.id
+    RETURNING session_id, seq, type, payload::text AS payload, created_at
 )
-SELECT c.*, e.seq AS event_seq, e.type, e.payload, e.created_at AS event_created_at FROM claimed c, event e;
+SELECT c.*, e.seq AS event_seq, e.type, e.payload, e.created_at AS event_created_at
+FROM claimed c JOIN event e ON e.session_id = c.session_id;
 
 -- name: advance_run
 -- Moves a run ($1) on, with everything that becomes visible by it, or does nothing. It is fenced: with an epoch ($2) it touches the run only
 -- while that lease stands; without one it ends a run from outside and takes the lease away.
 -- $3 state, $4 think step or null, $5 message or null, $6 journal entry or null, $7 the events after the message's own as a JSON array of
 -- {type, fields}, $8 reason when this ends the run, $9 error, $10 usage of the run or null.
--- A run that ends wakes the next one of its session.
+-- A journal entry that is `started` is ended by a second one of its number; no other is ever written twice.
+-- A run that ends wakes the next one of its session, and tells those that wait behind it their new places by events that come after these.
 -- Returns the events; no row means that the lease is lost or the run was finished already.
 WITH fenced AS (
     UPDATE run SET
@@ -101,12 +107,19 @@ WITH fenced AS (
         id uuid, role text, content text, tool_calls jsonb, tool_call_id text, tool_name text, citations jsonb, usage jsonb, model text, metadata jsonb)
     WHERE $5::jsonb IS NOT NULL
     RETURNING chat_message
+), ended AS (
+    UPDATE run_step s SET state = j.state, error = j.error, lease_epoch = f.lease_epoch, finished_at = clock_timestamp()
+    FROM fenced f, session, jsonb_to_record($6::jsonb) AS j (n integer, state text, error jsonb)
+    WHERE s.tenant_id = f.tenant_id AND s.run_id = f.id AND s.n = j.n AND s.state = 'started' AND j.state <> 'started'
+    RETURNING s.n
 ), journal AS (
-    INSERT INTO run_step (tenant_id, run_id, n, step, kind, state, message_id, tool_name, tool_call_id, arguments, error, usage, lease_epoch, started_at)
-    SELECT f.tenant_id, f.id, j.n, j.step, j.kind, j.state, j.message_id, j.tool_name, j.tool_call_id, j.arguments, j.error, j.usage, f.lease_epoch, j.started_at
+    INSERT INTO run_step (tenant_id, run_id, n, step, kind, state, message_id, tool_name, tool_call_id, arguments, error, usage, lease_epoch, started_at,
+        finished_at)
+    SELECT f.tenant_id, f.id, j.n, j.step, j.kind, j.state, j.message_id, j.tool_name, j.tool_call_id, j.arguments, j.error, j.usage, f.lease_epoch, j.started_at,
+        CASE WHEN j.state <> 'started' THEN now() END
     FROM fenced f, jsonb_to_record($6::jsonb) AS j (
         n integer, step integer, kind text, state text, message_id uuid, tool_name text, tool_call_id text, arguments jsonb, error jsonb, usage jsonb, started_at timestamptz)
-    WHERE $6::jsonb IS NOT NULL
+    WHERE $6::jsonb IS NOT NULL AND NOT EXISTS (SELECT FROM ended)
 ), event AS (
     INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
     SELECT s.tenant_id, s.id, s.seq_before, 'message.created', json_build_object('message', message_json(m.chat_message)) FROM session s, message m
@@ -116,9 +129,45 @@ WITH fenced AS (
     RETURNING session_id, seq, type, payload::text AS payload, created_at
 )
 SELECT session_id, seq, type, payload, created_at,
-       CASE WHEN type = 'run.finished' THEN wake_next_run(session_id) END AS woken -- the session's row is locked by now
+       CASE WHEN type = 'run.finished' THEN wake_next_run(session_id) END AS woken, -- the session's row is locked by now
+       CASE WHEN type = 'run.finished' THEN announce_positions(session_id, (SELECT seq FROM fenced)) END AS moved
 FROM event ORDER BY seq;
 
 -- name: find_unfinished_run
 -- The oldest run of a session that has not ended, if any.
 SELECT id, status FROM run WHERE tenant_id = $1 AND session_id = $2 AND status <> 'finished' ORDER BY seq LIMIT 1;
+
+-- name: lock_unfinished_run
+-- A run ($1) that has not ended, locked: from here to the commit nobody moves it on. One row or none.
+SELECT tenant_id, state FROM run WHERE id = $1 AND status <> 'finished' FOR NO KEY UPDATE;
+
+-- name: find_started_steps
+-- The steps of a run that were begun and have no result, in their order.
+SELECT n, step, tool_name, tool_call_id, message_id, started_at FROM run_step
+WHERE tenant_id = $1 AND run_id = $2 AND state = 'started' ORDER BY n;
+
+-- name: resolve_step
+-- Records what a user says of step $3 of run $2 whose outcome is unknown: $4 done or failed, $5 the result or null, $6 the hash of the user's key.
+-- The step, its message and the session's log change together; the caller has locked the session (`lock_session`) in this transaction.
+-- Returns the event; no row means that there is no such step, or that its outcome is not unknown.
+WITH resolved AS (
+    UPDATE run_step s SET state = $4::text, resolution = jsonb_build_object(
+        'outcome', $4::text, 'result', $5::text, 'at', now(),
+        'by', (SELECT jsonb_build_object('id', k.id, 'name', k.name) FROM api_key k WHERE k.key_hash = $6))
+    WHERE s.tenant_id = $1 AND s.run_id = $2 AND s.n = $3 AND s.state = 'unknown'
+    RETURNING s.run_id, s.n, s.step, s.message_id, s.tool_name, s.tool_call_id, s.resolution
+), message AS (
+    UPDATE chat_message m SET metadata = m.metadata || jsonb_build_object('resolution', s.resolution)
+    FROM resolved s WHERE m.tenant_id = $1 AND m.id = s.message_id
+), session AS (
+    UPDATE chat_session c SET last_seq = c.last_seq + 1, updated_at = now()
+    FROM resolved s JOIN run r ON r.tenant_id = $1 AND r.id = s.run_id
+    WHERE c.tenant_id = $1 AND c.id = r.session_id
+    RETURNING c.id, c.last_seq
+)
+INSERT INTO session_event (tenant_id, session_id, seq, type, payload)
+SELECT $1, c.id, c.last_seq, 'step.resolved', json_build_object(
+    'run_id', s.run_id, 'n', s.n, 'step', s.step, 'message_id', s.message_id, 'tool_name', s.tool_name, 'tool_call_id', s.tool_call_id,
+    'resolution', s.resolution)
+FROM session c, resolved s
+RETURNING session_id, seq, type, payload::text AS payload, created_at;

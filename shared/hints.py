@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Protocol, Self
 from uuid import UUID
 
 import aiormq
@@ -12,11 +13,12 @@ from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from shared.amqp import BROKER_TROUBLE, Link, NotConnected
 from shared.contracts.hints import EventFrame, MessageDelta, RunCancelled, StreamAdvanced
-from shared.topology import HINTS
+from shared.topology import HINTS, declare_own_queue
 
 log = structlog.get_logger()
 
 _MAX_WAITING = 10_000
+_MAX_WAITING_BYTES = 32 * 1024 * 1024
 _PUBLISH_SECONDS = 5.0
 _BIND_SECONDS = 30.0
 _MAX_FRAME_BYTES = 200_000  # larger events are read from the table, no message grows beyond 256 KiB
@@ -41,12 +43,15 @@ class HintPublisher:
 
     def __init__(self, rabbitmq_url: str, service: str) -> None:
         self._link = Link(rabbitmq_url, f"{service}.hints-out", _declare_exchange)
-        self._waiting: asyncio.Queue[HintMessage] = asyncio.Queue(_MAX_WAITING)
+        self._waiting: asyncio.Queue[_Encoded] = asyncio.Queue(_MAX_WAITING)
+        self._bytes = 0
 
     def send(self, hint: HintMessage) -> None:
         """Queues a hint; never waits, and drops it when too many are waiting."""
-        if not self._waiting.full():
-            self._waiting.put_nowait(hint)
+        encoded = _Encoded.of(hint)
+        if not self._waiting.full() and self._bytes + len(encoded.body) <= _MAX_WAITING_BYTES:
+            self._bytes += len(encoded.body)
+            self._waiting.put_nowait(encoded)
 
     async def run(self) -> None:
         """Publishes for ever."""
@@ -57,18 +62,33 @@ class HintPublisher:
     async def _publish_for_ever(self) -> None:
         while True:
             hint = await self._waiting.get()
+            self._bytes -= len(hint.body)
             try:
                 await _publish(await self._link.channel.get_underlay_channel(), hint)
             except (*BROKER_TROUBLE, NotConnected):
                 pass  # a hint: the reader finds the row by its poll
 
 
-async def _publish(channel: aiormq.abc.AbstractChannel, hint: HintMessage) -> None:
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """A hint as it is sent."""
+
+    kind: str
+    routing_key: str
+    body: bytes
+
+    @classmethod
+    def of(cls, hint: HintMessage) -> Self:
+        subject = hint.run_id if isinstance(hint, RunCancelled) else hint.stream_id
+        return cls(hint.kind, str(subject), hint.model_dump_json().encode())
+
+
+async def _publish(channel: aiormq.abc.AbstractChannel, hint: _Encoded) -> None:
     """By aiormq itself: these are the most frequent messages of all, and aio-pika's exchange costs as much again as sending."""
     await channel.basic_publish(
-        hint.model_dump_json().encode(),
+        hint.body,
         exchange=HINTS,
-        routing_key=str(hint.run_id if isinstance(hint, RunCancelled) else hint.stream_id),
+        routing_key=hint.routing_key,
         properties=aiormq.spec.Basic.Properties(content_type="application/json", message_type=hint.kind),
         mandatory=False,
         timeout=_PUBLISH_SECONDS,
@@ -90,6 +110,7 @@ class HintListener:
     ) -> None:
         self._on_hint = on_hint
         self._on_gap = on_gap
+        self._service = service
         self._queue: AbstractQueue | None = None
         self._link = Link(rabbitmq_url, f"{service}.hints-in", self._subscribe)
 
@@ -104,7 +125,7 @@ class HintListener:
             group.create_task(self._bind_for_ever())
 
     async def _subscribe(self, channel: AbstractChannel) -> None:
-        queue = await channel.declare_queue(exclusive=True, auto_delete=True)
+        queue = await declare_own_queue(channel, self._service, "hints")
         await self._bind(channel, queue)
         await queue.consume(self._take, no_ack=True)
         self._queue = queue

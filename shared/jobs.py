@@ -1,78 +1,164 @@
-"""Jobs: a bounded number of supervised tasks beside the consumer.
+"""Jobs: work that this process has claimed, a bounded number at a time.
 
-A wake-up's handler claims the work and returns, so that the message is acknowledged at once; the work itself runs here, where no broker
-hiccup can cancel it.
+The process claims for itself: whenever a slot is free and something says that there may be work (a wake-up, a job that has ended, a second
+that has passed), it asks the database for the next rows in their fair order. A wake-up carries no work. Losing it costs a second, and work
+that waits never stands in a queue behind somebody else's.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Literal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Generic, Protocol, TypeVar
+from uuid import UUID
 
 import structlog
+from pydantic import BaseModel, Field
 
 log = structlog.get_logger()
 
-
-class Draining(Exception):
-    """This process is stopping and takes no more work."""
+_HAND_BACK_SECONDS = 10.0
 
 
-class JobSlots:
-    """`size` slots. `take()` waits for a free one; `start()` fills it with a job; `stop_taking()` and `drain()` end them all."""
+class JobSettings(BaseModel):
+    """How much a process takes on. Times in seconds."""
 
-    def __init__(self, size: int) -> None:
-        self._free = asyncio.Semaphore(size)
+    slots: int = Field(default=64, ge=1, le=1000, description="jobs at once")
+    tenant_share: float = Field(
+        default=0.875,
+        gt=0,
+        le=1,
+        description="of the slots, that one tenant may hold; the rest is there at once for others",
+    )
+    poll_every: float = Field(default=1.0, gt=0, description="looks for work without a wake-up")
+    batch: int = Field(default=8, ge=1, description="rows claimed by one statement")
+    drain: float = Field(default=25.0, ge=0, description="that running jobs get at the end")
+
+    @property
+    def slots_per_tenant(self) -> int:
+        return max(1, int(self.slots * self.tenant_share))
+
+
+class ClaimedJob(Protocol):
+    """A claimed row."""
+
+    @property
+    def tenant_id(self) -> UUID: ...
+
+
+JobT = TypeVar("JobT", bound=ClaimedJob)
+
+Claim = Callable[[int, Sequence[UUID]], Awaitable[Sequence[JobT]]]
+"""Claims up to so many rows, none of these tenants'."""
+
+Work = Callable[[JobT], Coroutine[None, None, None]]
+"""Sees one claimed row through; a cancellation makes it hand the row back."""
+
+
+class Jobs(Generic[JobT]):
+    """The claimed work of a process. `run()` claims for ever; `stop_taking()` and `drain()` end it in order.
+
+    `trouble` is what `claim` raises while the database is away: it is asked again.
+    """
+
+    def __init__(
+        self, claim: Claim[JobT], work: Work[JobT], settings: JobSettings, trouble: tuple[type[Exception], ...]
+    ) -> None:
+        self._claim = claim
+        self._work = work
+        self._settings = settings
+        self._trouble = trouble
         self._tasks: set[asyncio.Task[None]] = set()
-        self._draining = asyncio.Event()
+        self._by_tenant: Counter[UUID] = Counter()
+        self._wanted = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._claiming = asyncio.Lock()
+        self._stopping = False
 
-    async def take(self, wait: float) -> None:
-        """Reserves a slot for `start`.
+    @property
+    def stopping(self) -> bool:
+        """Whether this process takes no more work: a job that reaches a good moment hands back."""
+        return self._stopping
 
-        Raises TimeoutError when none is free within `wait` seconds, Draining when the process is stopping.
-        """
-        if self._draining.is_set():
-            raise Draining
-        free = asyncio.ensure_future(self._free.acquire())
-        stopping = asyncio.ensure_future(self._draining.wait())
+    def nudge(self) -> None:
+        """Says that there may be work; never blocks."""
+        self._wanted.set()
+
+    async def wait_for_room(self, within: float) -> None:
+        """Returns when a slot is free, when this process stops, or after so many seconds."""
         try:
-            await asyncio.wait((free, stopping), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            self._let_go(free)  # it may have been got at this very moment
-            raise
-        finally:
-            stopping.cancel()
-        if free.done() and not self._draining.is_set():
-            return
-        self._let_go(free)
-        raise Draining if self._draining.is_set() else TimeoutError
+            async with asyncio.timeout(within):
+                await self._room.wait()
+        except TimeoutError:
+            pass
 
-    def _let_go(self, free: "asyncio.Future[Literal[True]]") -> None:
-        if free.done() and not free.cancelled():
-            self._free.release()
-        free.cancel()
+    async def run(self) -> None:
+        """Claims for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.poll_every):
+                    await self._wanted.wait()
+            except TimeoutError:
+                pass  # the poll
+            self._wanted.clear()
+            try:
+                while await self._take_some():
+                    pass
+            except self._trouble as error:
+                log.warning("claim.failed", cause=type(error).__name__)
 
-    def stop_taking(self) -> None:
-        """Refuses everything new from now on, also to those who wait for a slot."""
-        self._draining.set()
+    async def _take_some(self) -> bool:
+        """Claims a batch; true when there may be more."""
+        async with self._claiming:
+            free = self._settings.slots - len(self._tasks)
+            if free <= 0 or self._stopping:
+                return False
+            # Half of what is free, so that a batch takes no more than some of a tenant's last slots too many.
+            limit = min(self._settings.batch, (free + 1) // 2)
+            claimed = await self._claim(limit, self._crowded())
+            for job in claimed:
+                self._start(job)
+        return len(claimed) == limit
 
-    def start(self, job: Callable[[], Coroutine[None, None, None]]) -> None:
-        """Runs a job in a slot reserved with `take()`."""
-        task = asyncio.ensure_future(job())
+    def _crowded(self) -> list[UUID]:
+        most = self._settings.slots_per_tenant
+        return [tenant_id for tenant_id, count in self._by_tenant.items() if count >= most]
+
+    def _start(self, job: JobT) -> None:
+        task = asyncio.ensure_future(self._work(job))
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        self._by_tenant[job.tenant_id] += 1
+        if len(self._tasks) >= self._settings.slots:
+            self._room.clear()
 
-    def _finished(self, task: asyncio.Task[None]) -> None:
+        def end(task: asyncio.Task[None]) -> None:
+            self._end(task, job.tenant_id)
+
+        task.add_done_callback(end)
+
+    def _end(self, task: asyncio.Task[None], tenant_id: UUID) -> None:
         self._tasks.discard(task)
-        self._free.release()
+        self._by_tenant[tenant_id] -= 1
+        if not self._by_tenant[tenant_id]:
+            del self._by_tenant[tenant_id]
+        self._room.set()
+        self._wanted.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("job.crashed", exc_info=error)
 
-    async def drain(self, grace: float) -> None:
-        """Takes nothing new, lets jobs go on for `grace` seconds, then cancels those left and waits for them to hand back."""
+    def stop_taking(self) -> None:
+        """Claims nothing new from now on."""
+        self._stopping = True
+        self._room.set()
+
+    async def drain(self) -> None:
+        """Lets jobs go on for the time of the settings, then cancels those left and waits for them to hand back."""
         self.stop_taking()
+        async with self._claiming:
+            pass  # what is being claimed at this moment has become a job
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace)
+            await asyncio.wait(self._tasks, timeout=self._settings.drain)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=10)
+            await asyncio.wait(self._tasks, timeout=_HAND_BACK_SECONDS)

@@ -32,10 +32,8 @@ class LeaseSettings(BaseModel):
     lease: float = Field(default=30.0, gt=0)
     renew_every: float = Field(default=5.0, gt=0)
     sweep_every: float = Field(default=2.0, gt=0)
-    wake_after: float = Field(
-        default=15.0, gt=0, description="a queued row without a wake-up gets another after this long"
-    )
     max_attempts: int = Field(default=5, ge=1, description="claims without progress before the work is given up")
+    max_backoff: float = Field(default=300.0, ge=0, description="before another attempt, at most")
 
     @model_validator(mode="after")
     def _renews_in_time(self) -> Self:
@@ -118,6 +116,10 @@ class LeaseKeeper:
             self._lost.discard(job_id)
         if not task.cancelled():
             task.result()
+
+    def held(self) -> list[UUID]:
+        """What is being worked on."""
+        return list(self._jobs)
 
     def lose(self, job_id: UUID) -> None:
         """Cancels, once, the job of a lease that somebody has taken away; harmless when there is none."""

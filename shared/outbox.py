@@ -5,6 +5,7 @@ commit sends a wake-up twice, which is harmless. Any relay may send any row.
 """
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 import asyncpg
@@ -17,8 +18,9 @@ from shared.amqp import BROKER_TROUBLE, Link, NotConnected
 from shared.contracts.base import Contract
 from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
 from shared.db.queries import load_queries
+from shared.failpoints import failpoint
 from shared.ids import new_id
-from shared.topology import QUEUE_OF_KIND, declare_all
+from shared.topology import QUEUE_OF_KIND, WAKE_UP_EXCHANGE, declare_wake_ups
 
 log = structlog.get_logger()
 
@@ -34,11 +36,22 @@ class UnknownKind(Exception):
 
 
 class OutboxRelay:
-    """Publishes outbox rows. `nudge()` after a commit makes it look at once; a poll a second is the guarantee."""
+    """Publishes outbox rows. `nudge()` after a commit makes it look at once; a poll a second is the guarantee.
 
-    def __init__(self, pool: Pool, rabbitmq_url: str, service: str) -> None:
+    `declares` are the queues that this process declares: those that it consumes as well. A row whose queue is missing waits.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        rabbitmq_url: str,
+        service: str,
+        *,
+        declares: Collection[str] = tuple(QUEUE_OF_KIND.values()),
+    ) -> None:
         self._pool = pool
-        self._link = Link(rabbitmq_url, f"{service}.outbox", declare_all, confirms=True)
+        self._declares = declares
+        self._link = Link(rabbitmq_url, f"{service}.outbox", self._declare, confirms=True)
         self._wanted = asyncio.Event()
 
     def nudge(self) -> None:
@@ -77,9 +90,24 @@ class OutboxRelay:
             channel = self._link.channel
             outcomes = await asyncio.gather(*(_publish(channel, row) for row in rows), return_exceptions=True)
             sent = [row["id"] for row, outcome in zip(rows, outcomes, strict=True) if outcome is None]
+            failpoint("outbox_confirmed")
             await connection.execute(SQL["delete_outbox"], sent)
-        await _mend(channel, [outcome for outcome in outcomes if outcome is not None])
+        await self._mend(channel, [outcome for outcome in outcomes if outcome is not None])
         return len(sent)
+
+    async def _mend(self, channel: AbstractChannel, failed: list[BaseException]) -> None:
+        """Rows that were refused stay for the next poll. Raises what is worse than a refusal."""
+        if not failed:
+            return
+        log.warning("outbox.refused", count=len(failed), cause=type(failed[0]).__name__)
+        if any(isinstance(error, DeliveryError | PublishError) for error in failed):
+            await self._declare(channel)  # a queue is gone: the next round finds it again
+        for error in failed:
+            if not isinstance(error, DeliveryError | PublishError | UnknownKind):
+                raise error
+
+    async def _declare(self, channel: AbstractChannel) -> None:
+        await declare_wake_ups(channel, self._declares)
 
 
 def _stay_cancelled() -> None:
@@ -87,18 +115,6 @@ def _stay_cancelled() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-async def _mend(channel: AbstractChannel, failed: list[BaseException]) -> None:
-    """Rows that were refused stay for the next poll. Raises what is worse than a refusal."""
-    if not failed:
-        return
-    log.warning("outbox.refused", count=len(failed), cause=type(failed[0]).__name__)
-    if any(isinstance(error, DeliveryError | PublishError) for error in failed):
-        await declare_all(channel)  # a queue is gone: the next round finds it again
-    for error in failed:
-        if not isinstance(error, DeliveryError | PublishError | UnknownKind):
-            raise error
 
 
 async def _publish(channel: AbstractChannel, row: asyncpg.Record) -> None:
@@ -113,7 +129,8 @@ async def _publish(channel: AbstractChannel, row: asyncpg.Record) -> None:
         message_id=str(new_id()),
         type=row["kind"],
     )
-    await channel.default_exchange.publish(message, routing_key=queue, mandatory=True, timeout=_PUBLISH_SECONDS)
+    exchange = await channel.get_exchange(WAKE_UP_EXCHANGE, ensure=False)
+    await exchange.publish(message, routing_key=queue, mandatory=True, timeout=_PUBLISH_SECONDS)
 
 
 async def add_to_outbox(connection: AnyConnection, kind: str, subject_id: object, message: Contract) -> None:

@@ -1,6 +1,6 @@
 -- name: take_outbox
--- Locks the oldest wake-ups that no other relay is sending.
-SELECT id, kind, body FROM outbox ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED;
+-- Locks the oldest wake-ups that no other relay is sending; those for documents come last, nobody waits at the screen for them.
+SELECT id, kind, body FROM outbox ORDER BY (kind = 'IngestDocument'), id LIMIT $1 FOR UPDATE SKIP LOCKED;
 
 -- name: delete_outbox
 -- Forgets wake-ups that the broker has confirmed.

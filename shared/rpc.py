@@ -1,8 +1,8 @@
 """Questions over RabbitMQ with many in flight, deadlines and error envelopes.
 
-The asker uses direct reply-to on a connection of its own: a reply finds its asker by correlation id, a cancelled or expired question only
-forgets its future, and a lost connection fails every question at once. The answerer drops expired questions unseen and always answers,
-if only with a Refused.
+The asker has an exclusive queue for replies on a connection of its own: a reply finds its question by correlation id, a cancelled or
+expired question only forgets its future, and a lost connection fails every question at once. The answerer drops expired questions unseen
+and always answers, if only with a Refused.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import orjson
 import structlog
-from aio_pika import Message
+from aio_pika import ExchangeType, Message
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, HeadersType
 from aio_pika.exceptions import PublishError
 from pydantic import BaseModel, ValidationError
@@ -22,13 +22,13 @@ from shared.contracts.base import Contract
 from shared.contracts.questions import Answered, Refused
 from shared.errors import CodedError
 from shared.ids import new_id
+from shared.topology import QUESTION_EXCHANGE, REPLY_EXCHANGE, declare_own_queue
 
 log = structlog.get_logger()
 
 ResultT = TypeVar("ResultT", bound=BaseModel)
 QuestionT = TypeVar("QuestionT", bound=Contract)
 
-_REPLY_TO = "amq.rabbitmq.reply-to"
 DEADLINE_HEADER = "x-deadline-ms"  # Unix time in milliseconds
 
 
@@ -45,6 +45,8 @@ class RpcClient:
         # With confirms, because without them the client library drops returned messages, and a question that nobody takes would
         # cost its whole deadline. A confirm comes before its answer, so it adds no round trip.
         self._link = Link(rabbitmq_url, f"{service}.rpc", self._listen, confirms=True, on_lost=self._fail_all)
+        self._service = service
+        self._reply_to = ""
         self._turns = asyncio.Semaphore(max_in_flight)
         self._waiting: dict[str, asyncio.Future[bytes]] = {}
 
@@ -97,12 +99,13 @@ class RpcClient:
             content_type="application/json",
             type=type(question).__name__,
             correlation_id=correlation_id,
-            reply_to=_REPLY_TO,
+            reply_to=self._reply_to,
             expiration=max(limit, 0.001),
             headers={DEADLINE_HEADER: int((time.time() + limit) * 1000)},
         )
         try:
-            await self._link.channel.default_exchange.publish(message, routing_key=queue, mandatory=True)
+            exchange = await self._link.channel.get_exchange(QUESTION_EXCHANGE, ensure=False)
+            await exchange.publish(message, routing_key=queue, mandatory=True)
             return await future
         except PublishError as error:
             raise _undeliverable("nobody takes this question") from error
@@ -114,8 +117,11 @@ class RpcClient:
             self._waiting.pop(correlation_id, None)
 
     async def _listen(self, channel: AbstractChannel) -> None:
-        replies = await channel.get_queue(_REPLY_TO, ensure=False)
+        exchange = await channel.declare_exchange(REPLY_EXCHANGE, ExchangeType.DIRECT, durable=True)
+        replies = await declare_own_queue(channel, self._service, "replies")
+        await replies.bind(exchange, routing_key=replies.name)
         await replies.consume(self._take_reply, no_ack=True)
+        self._reply_to = replies.name
 
     async def _take_reply(self, message: AbstractIncomingMessage) -> None:
         future = self._waiting.get(message.correlation_id or "")

@@ -24,6 +24,7 @@ from shared.db.pool import Pool
 from shared.health import Check, HealthServer
 from shared.model_registry import ModelRegistry, RegistryError, load_registry
 from shared.settings import CommonSettings
+from shared.tool_registry import HttpToolEntry, ToolsFileError, load_tool_registry
 
 log = structlog.get_logger()
 
@@ -31,6 +32,8 @@ Loop = Callable[[], Awaitable[None]]
 
 _GRACE_SECONDS = 10.0
 _START_PAUSE_SECONDS = 0.5
+_WATCH_SECONDS = 1.0
+_PATIENCE_SECONDS = 4.0
 
 
 async def _nothing() -> None:
@@ -96,6 +99,19 @@ def load_models(path: Path) -> ModelRegistry:
     return registry
 
 
+def load_tools(path: Path) -> dict[str, HttpToolEntry]:
+    """The tools file; a wrong one ends the process at once (exit code 2), tools that can't be used are named in the log."""
+    try:
+        entries = load_tool_registry(path)
+    except ToolsFileError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(2) from None
+    for name, entry in entries.items():
+        if entry.problem:
+            log.warning("tool.unusable", tool=name, problem=entry.problem)
+    return entries
+
+
 def database_check(pool: Pool) -> Check:
     """True while the database answers."""
 
@@ -123,14 +139,86 @@ async def _consumes(subscriber: object) -> bool:
     return tag in channel.consumers
 
 
+class ConsumerWatch:
+    """Consumes anew when a consumer is missing for some seconds though the broker is there.
+
+    The client library brings back consumers of lost connections and those that the broker cancelled, but not every one: a channel that
+    the broker closed stays closed when it can't be opened again at once. A new connection is the one remedy for all such cases.
+    """
+
+    def __init__(self, broker: RabbitBroker, patience: float = _PATIENCE_SECONDS) -> None:
+        self._broker = broker
+        self._check = consumer_check(broker)
+        self._patience = patience
+        self._restart: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Watches for ever."""
+        clock = asyncio.get_running_loop().time
+        consumed_at = clock()
+        while not self._stopping:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if not self._is_connected() or await self._consumes():
+                consumed_at = clock()
+            elif clock() - consumed_at > self._patience:
+                log.warning("consumer.missing")
+                await self._start_anew()
+                consumed_at = clock()
+        await asyncio.Event().wait()
+
+    def _is_connected(self) -> bool:
+        """Whether it has consumed before, and the broker is there: otherwise those who connect are at work already."""
+        connection = getattr(self._broker, "_connection", None)
+        return self._broker.running and connection is not None and connection.connected.is_set()
+
+    async def _consumes(self) -> bool:
+        try:
+            async with asyncio.timeout(_WATCH_SECONDS):
+                return await self._check()
+        except BROKER_TROUBLE:
+            return False
+
+    async def _start_anew(self) -> None:
+        if self._stopping:
+            return
+        self._restart = asyncio.ensure_future(self._restart_broker())
+        await asyncio.wait([self._restart])
+        if not self._restart.cancelled():
+            self._restart.result()
+            log.info("consumer.restored")
+
+    async def _restart_broker(self) -> None:
+        while True:
+            try:
+                await self._broker.stop()
+                break
+            except (ExceptionGroup, *BROKER_TROUBLE) as error:  # a channel that closes at this moment
+                log.warning("consumer.not_stopped", cause=type(error).__name__)
+                await asyncio.sleep(_START_PAUSE_SECONDS)
+        await self._broker.start()
+
+    async def stop(self) -> None:
+        """Starts nothing from now on, not even what is being started."""
+        self._stopping = True
+        if self._restart is not None and not self._restart.done():
+            self._restart.cancel()
+            await asyncio.wait([self._restart])
+
+
 async def run_service(service: Service, settings: CommonSettings) -> None:
     """Runs until SIGTERM or SIGINT. Raises the error of a loop that failed, after an orderly end."""
-    app = FastStream(service.broker, logger=None, lifespan=_lifespan(service, settings))
+    watch = ConsumerWatch(service.broker)
+    loops = [*service.loops, watch.run]
+    if settings.health_port:
+        loops.append(HealthServer(settings.health_host, settings.health_port, service.checks).run)
+    app = FastStream(service.broker, logger=None, lifespan=_lifespan(loops, service.close))
 
     @app.on_shutdown
     async def stop_taking() -> None:
         log.info("service.stopping")
         service.stop_taking()
+        await watch.stop()
         for subscriber in service.broker.subscribers:
             await subscriber.stop()
 
@@ -146,15 +234,14 @@ async def run_service(service: Service, settings: CommonSettings) -> None:
     log.info("service.stopped")
 
 
-def _lifespan(service: Service, settings: CommonSettings) -> Callable[[], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    loops: Sequence[Loop], close: Callable[[], Awaitable[None]]
+) -> Callable[[], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        loops = list(service.loops)
-        if settings.health_port:
-            loops.append(HealthServer(settings.health_host, settings.health_port, service.checks).run)
         async with background(loops):
             yield
-        await service.close()
+        await close()
 
     return lifespan
 

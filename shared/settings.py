@@ -13,11 +13,17 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 class CommonSettings(BaseSettings):
     """What every service needs. The two URLs carry passwords and are never shown."""
 
-    model_config = SettingsConfigDict(env_prefix="CHATMIND_", env_nested_delimiter="__", extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="CHATMIND_",
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,  # one value of a group leaves the service's other defaults alone
+        extra="ignore",
+    )
 
     database_url: SecretStr = Field(validation_alias="DATABASE_URL")
     rabbitmq_url: SecretStr = Field(validation_alias="RABBITMQ_URL")
     models_file: Path = Path("models.toml")
+    tools_file: Path = Path("tools.toml")
     log_level: str = "info"
     health_host: str = "127.0.0.1"
     health_port: int = Field(default=0, ge=0, le=65535, description="0: no health endpoint")

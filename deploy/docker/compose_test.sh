@@ -26,7 +26,8 @@ export CHATMIND_GATEWAY_HOST=127.0.0.1 CHATMIND_GATEWAY_PORT=0
 # Where the engine's own network reaches no package index, the host's does.
 export CHATMIND_BUILD_NETWORK=${CHATMIND_BUILD_NETWORK:-host}
 # What somebody exported for another installation is not meant here.
-unset POSTGRES_PASSWORD CHATMIND_DATABASE_PASSWORD RABBITMQ_PASSWORD CHATMIND_LOG_LEVEL
+mapfile -t passwords < <(compgen -v | grep -E "^(POSTGRES|CHATMIND|RABBITMQ)_.*PASSWORD$" || true)
+unset CHATMIND_LOG_LEVEL "${passwords[@]}"
 
 clean_up() {
   local code=$?

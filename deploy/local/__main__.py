@@ -1,15 +1,19 @@
-"""`python -m deploy.local up | demo | down | status | logs`: what the Makefile's targets call."""
+"""`python -m deploy.local up | demo | down | status | logs | dead-letters`: what the Makefile's targets call."""
 
 import argparse
+import os
+import subprocess
 import sys
 import time
 
 from dotenv import load_dotenv
 from pydantic import ValidationError
 
+from deploy.dead_letters import ALL
 from deploy.local.demo import run_demo
 from deploy.local.errors import StackError
 from deploy.local.logs import follow_logs, print_logs
+from deploy.local.programs import list_programs
 from deploy.local.settings import REPOSITORY, StackSettings
 from deploy.local.stack import EmbeddedStack
 from deploy.local.status import print_status
@@ -40,7 +44,10 @@ def _parse_arguments() -> argparse.Namespace:
     commands.add_parser("up", help="start the stack, or what is missing of it")
     commands.add_parser("demo", help="up, and two questions about two sample documents")
     commands.add_parser("down", help="stop all of it; data stays")
-    commands.add_parser("status", help="a table; exit code 1 when something is down")
+    commands.add_parser("status", help="a table; exit code 1 when something is down or stuck")
+    letters = commands.add_parser("dead-letters", help="messages that could not be read; without an option, a list")
+    letters.add_argument("--redrive", default="", help="an id, or 1 for all: send again what can be read now")
+    letters.add_argument("--drop", default="", help="an id: remove it for good")
     logs = commands.add_parser("logs", help="the logs of all programs, merged by time")
     logs.add_argument("--service", default="", help="of this program alone")
     logs.add_argument("--follow", action="store_true", help="and go on with what comes")
@@ -59,11 +66,30 @@ def _run(arguments: argparse.Namespace, settings: StackSettings) -> int:
             print("stopped; data stays in .local")
         case "status":
             return 0 if print_status(settings) else 1
+        case "dead-letters":
+            return _dead_letters(settings, arguments.redrive, arguments.drop)
         case "logs":
             print_logs(settings.logs, arguments.service, arguments.lines)
             if arguments.follow:
                 follow_logs(settings.logs, arguments.service)
     return 0
+
+
+def _dead_letters(settings: StackSettings, redrive: str, drop: str) -> int:
+    """By a process of its own, which finds the broker in its environment, as where there is no such stack."""
+    variables = list_programs(settings).owner_variables
+    command = ["list"]
+    if redrive:
+        command = ["redrive", ALL if redrive == "1" else redrive]
+    elif drop:
+        command = ["drop", drop]
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.dead_letters", *command],
+        cwd=REPOSITORY,
+        env={**os.environ, **variables},
+        check=False,
+    )
+    return done.returncode
 
 
 def _up(settings: StackSettings) -> None:

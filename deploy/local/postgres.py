@@ -15,6 +15,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+from deploy.local.accounts import SERVICES, account_name, password_file
 from deploy.local.errors import StackError
 from deploy.local.secret_files import load_or_create_password
 from deploy.local.server import LocalServer
@@ -44,13 +45,17 @@ INITDB_OPTIONS = [
     "--builtin-locale=C.UTF-8",
     "--no-instructions",
 ]
-CLIENT_AUTHENTICATION = f"host all {ROLE} 127.0.0.1/32 scram-sha-256\n"
+CLIENT_AUTHENTICATION = f"host all {','.join((ROLE, *map(account_name, SERVICES)))} 127.0.0.1/32 scram-sha-256\n"
 STARTUP_REQUEST = b"user\0" + ROLE.encode() + b"\0database\0" + DATABASE.encode() + b"\0\0"
 PROTOCOL_3_0 = 196608
+MAY_CREATE_ROLES = "chatmind.createrole"  # says that the owner has that right; clusters of older releases lack it
 
 
 class LocalPostgres(LocalServer):
-    """The role in `url` owns its database, may create others, and is no superuser; pgvector is in every new database."""
+    """The role in `url` owns its database, may create others and roles, and is no superuser; pgvector is in every new database.
+
+    A role of a service exists once the migrator has been given its password, see `account_passwords`.
+    """
 
     name = "PostgreSQL"
     stop_signal = signal.SIGINT  # its "fast" shutdown: SIGTERM would wait for the clients to leave
@@ -67,6 +72,14 @@ class LocalPostgres(LocalServer):
 
     def database_url(self, database: str) -> str:
         return f"postgresql://{ROLE}:{self._password()}@127.0.0.1:{self.port}/{database}"
+
+    def account_url(self, service: str, database: str = DATABASE) -> str:
+        """The address of a database for one service."""
+        return f"postgresql://{account_name(service)}:{self._password(service)}@127.0.0.1:{self.port}/{database}"
+
+    def account_passwords(self) -> dict[str, str]:
+        """What the migrator needs beside its DATABASE_URL to make the services' roles."""
+        return {f"CHATMIND_{service.upper()}_DATABASE_PASSWORD": self._password(service) for service in SERVICES}
 
     @property
     def account(self) -> str | None:
@@ -89,6 +102,9 @@ class LocalPostgres(LocalServer):
             self._create_cluster()
         # Nothing of ours runs when this is called; a pid that this file names belongs to somebody else by now.
         (self.data / "postmaster.pid").unlink(missing_ok=True)
+        (self.data / "pg_hba.conf").write_text(CLIENT_AUTHENTICATION)
+        if not (self.data / MAY_CREATE_ROLES).exists():
+            self._let_owner_create_roles(self.data)
 
     def command(self) -> list[str]:
         options = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
@@ -103,8 +119,8 @@ class LocalPostgres(LocalServer):
         except OSError:
             return False
 
-    def _password(self) -> str:
-        return load_or_create_password(self.directory.parent / f"{self.directory.name}.password")
+    def _password(self, service: str = "") -> str:
+        return load_or_create_password(password_file(self.directory, service))
 
     def _create_cluster(self) -> None:
         draft = self.directory / "data.draft"
@@ -112,14 +128,19 @@ class LocalPostgres(LocalServer):
         self._run("initdb", "-D", str(draft), *INITDB_OPTIONS)
         # The role that services get can't create an extension, so every database inherits it from template1.
         self._run_single_user(draft, "template1", "CREATE EXTENSION vector;\n")
-        (draft / "pg_hba.conf").write_text(CLIENT_AUTHENTICATION)
         self._run_single_user(
             draft,
             "postgres",
             f"CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD '{self._password()}';\n"
             f"CREATE DATABASE {DATABASE} OWNER {ROLE};\n",
         )
+        self._let_owner_create_roles(draft)
         draft.rename(self.data)
+
+    def _let_owner_create_roles(self, data: Path) -> None:
+        """Since PostgreSQL 16 that is the right to make roles and to change these, not those of others."""
+        self._run_single_user(data, "postgres", f"ALTER ROLE {ROLE} CREATEROLE;\n")
+        (data / MAY_CREATE_ROLES).touch()
 
     def _run_single_user(self, data: Path, database: str, statements: str) -> None:
         self._run("postgres", "--single", "-j", "-D", str(data), database, statements=statements.replace("\n", "\n\n"))

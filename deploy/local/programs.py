@@ -29,7 +29,7 @@ class Program:
     ports: Mapping[str, int]
     is_ready: Callable[[], bool]
     rank: int
-    variables: Mapping[str, str]
+    variables: Mapping[str, str]  # of a service: with the passwords of its accounts
     is_service: bool = False
     account: str | None = None
     stop_signal: signal.Signals = signal.SIGTERM
@@ -42,10 +42,19 @@ class Program:
 
 @dataclass(frozen=True)
 class Programs:
-    """All of them, and the environment that they share: where to find the database, the broker and the models."""
+    """All of them, the environment that they share, and that of commands which act for the owner of database and broker.
 
-    programs: list[Program]
-    variables: dict[str, str] = field(repr=False)
+    No program but the migrator gets the owner's URLs.
+    """
+
+    programs: list[Program] = field(repr=False)
+    variables: dict[str, str]
+    owner_variables: dict[str, str] = field(repr=False)
+
+    def of(self, name: str) -> dict[str, str]:
+        """The environment of a program, accounts included."""
+        program = next(program for program in self.programs if program.name == name)
+        return {**self.variables, **program.variables}
 
 
 def list_servers(settings: StackSettings) -> list[LocalServer]:
@@ -73,7 +82,7 @@ def list_programs(settings: StackSettings) -> Programs:
         programs.append(_embeddings(settings))
     if settings.offline_model_url is None:
         programs.append(_offline_model(settings))
-    return Programs([*programs, *_services(settings)], _shared_variables(settings, postgres, rabbitmq))
+    return Programs([*programs, *_services(settings)], _shared_variables(settings), _owner_variables(settings))
 
 
 def _postgres(settings: StackSettings) -> LocalPostgres:
@@ -85,14 +94,38 @@ def _rabbitmq(settings: StackSettings) -> LocalRabbitMQ:
     return LocalRabbitMQ(settings.state_dir / "rabbitmq", ports)
 
 
-def _shared_variables(settings: StackSettings, postgres: LocalPostgres, rabbitmq: LocalRabbitMQ) -> dict[str, str]:
+def _owner_variables(settings: StackSettings) -> dict[str, str]:
+    """The owner's URLs, and the passwords of the accounts that the migrator makes."""
+    own = settings.database_url is None
     return {
-        "DATABASE_URL": settings.database_url.get_secret_value() if settings.database_url else postgres.url,
-        "RABBITMQ_URL": settings.rabbitmq_url.get_secret_value() if settings.rabbitmq_url else rabbitmq.url,
+        "DATABASE_URL": _database_url(settings, None),
+        "RABBITMQ_URL": _rabbitmq_url(settings, None),
+        **(_postgres(settings).account_passwords() if own else {}),
+    }
+
+
+def _database_url(settings: StackSettings, service: str | None) -> str:
+    """A given URL serves all; at the private server each service has its account."""
+    if settings.database_url:
+        return settings.database_url.get_secret_value()
+    server = _postgres(settings)
+    return server.account_url(service) if service else server.url
+
+
+def _rabbitmq_url(settings: StackSettings, service: str | None) -> str:
+    if settings.rabbitmq_url:
+        return settings.rabbitmq_url.get_secret_value()
+    server = _rabbitmq(settings)
+    return server.account_url(service) if service else server.url
+
+
+def _shared_variables(settings: StackSettings) -> dict[str, str]:
+    return {
         "CHATMIND_EMBEDDINGS_URL": settings.embeddings_url or f"http://127.0.0.1:{settings.embeddings_port}/v1",
         "CHATMIND_OFFLINE_MODEL_URL": settings.offline_model_url
         or f"http://127.0.0.1:{settings.offline_model_port}/v1",
         "CHATMIND_MODELS_FILE": str(settings.models_file),
+        "CHATMIND_TOOLS_FILE": str(settings.tools_file),
         "CHATMIND_GATEWAY_HOST": settings.gateway_host,
         "CHATMIND_GATEWAY_PORT": str(settings.gateway_port),
         "PYTHONUNBUFFERED": "1",
@@ -150,13 +183,14 @@ def _service(settings: StackSettings, name: str, port: int, rank: int) -> Progra
     package = name.replace("-", "_")
     base_url = settings.api_url if name == "gateway" else f"http://127.0.0.1:{port}"
     health = {} if name == "gateway" else {"CHATMIND_HEALTH_PORT": str(port)}
+    urls = {"DATABASE_URL": _database_url(settings, package), "RABBITMQ_URL": _rabbitmq_url(settings, package)}
     return Program(
         name=name,
         command=[sys.executable, "-m", f"services.{package}.main"],
         ports={f"CHATMIND_{package.upper()}_PORT": port},
         is_ready=_answers(f"{base_url}/readyz"),
         rank=rank,
-        variables={**_mark(settings, name), **health},
+        variables={**_mark(settings, name), **health, **urls},
         is_service=True,
         stop_seconds=SERVICE_STOP_SECONDS,
     )

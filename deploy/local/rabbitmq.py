@@ -3,27 +3,32 @@
 Node name, ports, data, logs, configuration, Erlang cookie and epmd are its own. Works with RabbitMQ 3.10 to 4.x.
 """
 
+import json
 import socket
+import string
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from deploy.local.accounts import SERVICES, account_name, password_file
 from deploy.local.errors import StackError
 from deploy.local.rabbitmq_package import find_server
 from deploy.local.secret_files import load_or_create_password, write_secret
 from deploy.local.server import LocalServer
+from deploy.local.settings import REPOSITORY
 
 USER = "chatmind"
 LOOPBACK_ONLY = "-kernel inet_dist_use_interface {127,0,0,1}"
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD_FRAME = b"\x01"
 # Erlang terms rather than rabbitmq.conf: translating that costs the node some seconds of every start.
+DEFINITIONS = REPOSITORY / "deploy" / "rabbitmq" / "definitions.json"
 CONFIGURATION = """\
 [{{rabbit, [
   {{tcp_listeners, [{{"127.0.0.1", {port}}}]}},
-  {{default_user, <<"{user}">>}},
-  {{default_pass, <<"{password}">>}},
+  {{load_definitions, "{definitions}"}},
   {{vm_memory_high_watermark, {{absolute, "1GB"}}}},
   {{disk_free_limit, "200MB"}},
   {{log, [{{categories, [{{connection, [{{level, error}}]}}]}}]}}
@@ -41,7 +46,7 @@ class RabbitPorts:
 
 
 class LocalRabbitMQ(LocalServer):
-    """The user in `url` is the only one: the well-known `guest` is never created."""
+    """The user in `url` administers the node, each service has one of its own; the well-known `guest` is never created."""
 
     name = "RabbitMQ"
 
@@ -58,10 +63,16 @@ class LocalRabbitMQ(LocalServer):
         path = "" if vhost == "/" else vhost
         return f"amqp://{USER}:{self._password()}@127.0.0.1:{self.port}/{path}"
 
+    def account_url(self, service: str, vhost: str = "/") -> str:
+        """The address of a virtual host for one service."""
+        path = "" if vhost == "/" else vhost
+        return f"amqp://{account_name(service)}:{self._password(service)}@127.0.0.1:{self.port}/{path}"
+
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        configuration = CONFIGURATION.format(port=self.port, user=USER, password=self._password())
-        write_secret(self.directory / "advanced.config", configuration)
+        definitions = self.directory / "definitions.json"
+        write_secret(definitions, json.dumps(self._definitions("/")))
+        write_secret(self.directory / "advanced.config", CONFIGURATION.format(port=self.port, definitions=definitions))
         load_or_create_password(self.directory / ".erlang.cookie")
         (self.directory / "enabled_plugins").write_text("[].\n")
         (self.directory / "rabbitmq-env.conf").write_text("")
@@ -105,10 +116,19 @@ class LocalRabbitMQ(LocalServer):
         return self._run([str(find_server().with_name("rabbitmqctl")), "--silent", *arguments])
 
     def create_vhost(self, name: str) -> str:
-        """A new virtual host and its address."""
-        self.ctl("add_vhost", name)
-        self.ctl("set_permissions", "--vhost", name, USER, ".*", ".*", ".*")
+        """A new virtual host, where every account may do what it may do in the default one, and its address."""
+        file = self.directory / f"definitions-{name}.json"
+        write_secret(file, json.dumps(self._definitions(name)))
+        self.ctl("import_definitions", str(file))
         return self.vhost_url(name)
+
+    def _definitions(self, vhost: str) -> dict[str, Any]:
+        """Accounts and what they may do in a virtual host, with the passwords of this node."""
+        passwords = {f"CHATMIND_{service.upper()}_RABBITMQ_PASSWORD": self._password(service) for service in SERVICES}
+        text = string.Template(DEFINITIONS.read_text()).safe_substitute(passwords, RABBITMQ_PASSWORD=self._password())
+        definitions: dict[str, Any] = json.loads(text)
+        permissions = [{**permission, "vhost": vhost} for permission in definitions["permissions"]]
+        return {**definitions, "vhosts": [{"name": vhost}], "permissions": permissions}
 
     def delete_queue(self, name: str, vhost: str = "/") -> None:
         """Deletes a queue with everything in it."""
@@ -124,5 +144,5 @@ class LocalRabbitMQ(LocalServer):
             raise StackError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}", f"see {self.log_file}")
         return done.stdout
 
-    def _password(self) -> str:
-        return load_or_create_password(self.directory.parent / f"{self.directory.name}.password")
+    def _password(self, service: str = "") -> str:
+        return load_or_create_password(password_file(self.directory, service))

@@ -17,6 +17,7 @@ class StackSettings(BaseSettings):
 
     state_dir: Path = REPOSITORY / ".local"
     models_file: Path = Path("models.toml")
+    tools_file: Path = Path("tools.toml")
 
     gateway_host: str = "127.0.0.1"
     gateway_port: Port = 8000

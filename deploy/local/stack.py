@@ -74,11 +74,11 @@ class EmbeddedStack:
         self._start(databases + others)
         self._wait_ready(databases)
         self._report("migrating the database")
-        run_module(["shared.db.migrate"], self._plan.variables)
+        run_module(["shared.db.migrate"], {**self._plan.variables, **self._plan.owner_variables})
         self._start(services)  # they load and wait while RabbitMQ, the slowest of all, starts
         self._wait_ready(others)
         self._wait_ready(services)
-        if ensure_api_key(self.settings, self._plan.variables):
+        if ensure_api_key(self.settings, self._plan.of("gateway")):
             self._report(f"a new API key is in {self.settings.api_key_file}")
         self.settings.api_url_file.write_text(f"{self.settings.api_url}\n")
 
@@ -150,7 +150,7 @@ class EmbeddedStack:
 
     def _digest(self) -> str:
         """Of all that a running stack has taken from outside: its programs, its environment and the models file."""
-        environment = {**os.environ, **self._plan.variables}
+        environment = {**os.environ, **self._plan.variables, **self._plan.owner_variables}
         relevant = {name: value for name, value in environment.items() if _is_relevant(name)}
         commands = [
             (program.name, program.command, sorted(program.variables.items())) for program in self._plan.programs

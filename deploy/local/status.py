@@ -1,4 +1,4 @@
-"""`make status`: what runs, since when, and whether it serves."""
+"""`make status`: what runs, since when, and whether it serves; and what is stuck."""
 
 import time
 from datetime import timedelta
@@ -8,13 +8,14 @@ from rich.table import Table
 
 from deploy.local.programs import Program, list_programs
 from deploy.local.settings import StackSettings
+from deploy.local.stuck import print_stuck
 from deploy.local.supervision import ProgramState, Supervisor
 
 NOT_RUNNING = ProgramState(name="", state="STOPPED", pid=0, started_at=0, description="")
 
 
 def print_status(settings: StackSettings) -> bool:
-    """Prints a table; whether every program of the stack runs and is ready."""
+    """Prints a table; whether every program of the stack runs and is ready, and nothing is stuck."""
     console = Console()
     supervisor = Supervisor(settings.state_dir)
     if not supervisor.is_running():
@@ -23,7 +24,8 @@ def print_status(settings: StackSettings) -> bool:
     states = supervisor.states()
     table = Table("name", "state", "pid", "port", "uptime", "ready")
     everything_ready = True
-    for program in list_programs(settings).programs:
+    plan = list_programs(settings)
+    for program in plan.programs:
         state = states.get(program.name, NOT_RUNNING)
         ready = state.is_running and program.is_ready()
         everything_ready &= ready
@@ -31,7 +33,7 @@ def print_status(settings: StackSettings) -> bool:
     console.print(table)
     if not everything_ready:
         console.print("Something is down: `make up` starts it, `make logs` tells why.")
-    return everything_ready
+    return print_stuck(console, plan.owner_variables["DATABASE_URL"]) and everything_ready
 
 
 def _cells(program: Program, state: ProgramState) -> tuple[str, str, str, str, str]:

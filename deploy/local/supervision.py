@@ -108,7 +108,9 @@ class Supervisor:
             return getattr(proxy.supervisor, method)(*arguments)
 
     def render(self, programs: Sequence[Program]) -> str:
-        """The configuration file for these programs; it holds no password."""
+        """The configuration file for these programs. It holds the passwords of the services' accounts: in the environment that all programs
+        inherit, each service would know those of the others.
+        """
         logs = self.state_dir / "logs"
         sections: dict[str, dict[str, object]] = {
             "unix_http_server": {"file": self._socket, "chmod": "0700"},

@@ -15,6 +15,7 @@ class DeltaGatherer:
         self._hints = hints
         self._interval = interval
         self._message_id: UUID | None = None
+        self._sent: list[str] = []
         self._offset = 0
         self._waiting: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -22,8 +23,8 @@ class DeltaGatherer:
     def add(self, message_id: UUID, text: str) -> None:
         """Takes text of a message; another message id begins at offset 0."""
         if message_id != self._message_id:
-            self.flush()
-            self._message_id, self._offset = message_id, 0
+            self.complete()
+            self._message_id = message_id
         self._waiting.append(text)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._interval, self.flush)
@@ -39,4 +40,18 @@ class DeltaGatherer:
                 MessageDelta(stream_id=self._session_id, message_id=self._message_id, offset=self._offset, text=text)
             )
             self._offset += len(text)
+            self._sent.append(text)
             self._waiting.clear()
+
+    def complete(self) -> None:
+        """Sends what is waiting; the message has all of its text."""
+        self.flush()
+        self._message_id, self._offset = None, 0
+        self._sent.clear()
+
+    def cut(self) -> tuple[UUID, str] | None:
+        """Sends what is waiting of a message that was cut off, and returns its id and all that was sent of it; None when there is none."""
+        self.flush()
+        message_id, text = self._message_id, "".join(self._sent)
+        self.complete()
+        return (message_id, text) if message_id is not None and text else None

@@ -3,15 +3,17 @@
 1. The run was claimed (PLANNING): read the agent, the session's history and what this run has committed already.
 2. THINKING: assemble the context, ask the model, and commit its reply as a step, before anything follows from it.
 3. The reply answers: the run is `completed`; answer, citations and end are one commit.
-4. The reply calls tools (EXECUTING): they run side by side; each result is committed as a step, in the order of the calls.
+4. The reply calls tools (EXECUTING, see `execution`): they run side by side; each result is committed as a step, in the order of the calls.
 5. Again from 2, at most `max_steps` times; then the run ends with `step_limit`.
 
-Other ways out: a model that gives no reply ends the run with `error`; LeaseLost (somebody else continues, or the run was cancelled)
-and everything unexpected are raised to the worker. After a crash the next runner enters at 1 and finds the committed steps: a model is
-never asked again for a reply that is committed, and a tool never runs again when its result is.
+Other ways out: a model that gives no reply ends the run with `error`; LeaseLost (somebody else continues, or the run was cancelled),
+HandBack (this process is stopping, and a step is done) and everything unexpected are raised to the worker. After a crash the next runner
+enters at 1 and finds the committed steps: a model is never asked again for a reply that is committed, and a tool never runs again when
+its result is.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import assert_never
@@ -21,13 +23,14 @@ import structlog
 
 from services.agent_runner import rows
 from services.agent_runner.citations import hits_of, resolve_citations
-from services.agent_runner.context import build_request, tool_contexts
+from services.agent_runner.context import build_request
+from services.agent_runner.execution import Execution
 from services.agent_runner.models.errors import ModelError
-from services.agent_runner.models.types import ModelReply, TextDelta, ToolCall
-from services.agent_runner.ports import Commit, Deltas, Model, Tools
+from services.agent_runner.models.types import ModelReply, TextDelta
+from services.agent_runner.ports import Commit, Deltas, HandBack, Model, Tools
 from services.agent_runner.progress import RunProgress
 from services.agent_runner.settings import MemorySettings
-from services.agent_runner.steps import Answer, CallTools, ToolResult, decide
+from services.agent_runner.steps import Answer, CallTools, decide
 from shared.conversation import Advance, Ending
 from shared.errors import ErrorInfo
 from shared.failpoints import failpoint
@@ -40,18 +43,23 @@ log = structlog.get_logger()
 class Loop:
     """One run, from where its progress stands to its end."""
 
-    def __init__(self, model: Model, tools: Tools, memory: MemorySettings) -> None:
+    def __init__(
+        self, model: Model, tools: Tools, memory: MemorySettings, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         self._model = model
         self._tools = tools
         self._memory = memory
+        self._stopping = stopping
 
     async def run(self, progress: RunProgress, commit: Commit, deltas: Deltas) -> None:
-        """Goes on until the run has ended. Raises LeaseLost and whatever `commit` raises."""
+        """Goes on until the run has ended. Raises LeaseLost, HandBack and whatever `commit` raises."""
         while True:
-            await self._execute(progress, commit)
+            self._hand_back_if_stopping()
+            await Execution(self._tools, progress, commit).run()
             if progress.step >= progress.agent.max_steps:
                 await commit(Advance(ending=Ending("step_limit", progress.usage)))
                 return
+            self._hand_back_if_stopping()
             with log_context(step=progress.step + 1):
                 try:
                     answered = await self._think(progress, commit, deltas)
@@ -62,6 +70,10 @@ class Loop:
                     return
             if answered:
                 return
+
+    def _hand_back_if_stopping(self) -> None:
+        if self._stopping():
+            raise HandBack
 
     async def _think(self, progress: RunProgress, commit: Commit, deltas: Deltas) -> bool:
         """One model call and its commit; true when it answered, which ended the run."""
@@ -76,7 +88,7 @@ class Loop:
         finally:
             if announcement is not None:
                 await announcement
-        deltas.flush()
+        deltas.complete()
         progress.add_usage(reply.usage)
         message = rows.assistant_message(message_id, reply)
         journal = rows.think_entry(progress.next_n, step, message_id, reply, started_at)
@@ -111,39 +123,3 @@ class Loop:
         if reply is None:
             raise AssertionError("a model's stream ends with its reply or an error")
         return reply
-
-    async def _execute(self, progress: RunProgress, commit: Commit) -> None:
-        """Runs the calls that have no result yet, side by side, and commits their results in order."""
-        calls = progress.open_calls
-        if not calls:
-            return
-        started_at = datetime.now(UTC)
-        contexts = tool_contexts(progress, len(calls))
-        pairs = zip(calls, contexts, strict=True)
-        tasks = [asyncio.ensure_future(self._tools.call(progress.agent, call, context)) for call, context in pairs]
-        try:
-            for call, task in zip(calls, tasks, strict=True):
-                result = await task
-                failpoint("after_tool_before_commit")
-                await self._commit_result(progress, commit, call, result, started_at, is_last=call is calls[-1])
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    async def _commit_result(
-        self,
-        progress: RunProgress,
-        commit: Commit,
-        call: ToolCall,
-        result: ToolResult,
-        started_at: datetime,
-        *,
-        is_last: bool,
-    ) -> None:
-        message = rows.tool_message(call, result)
-        journal = rows.execute_entry(progress.next_n, progress.step, call, result, message["id"], started_at)
-        more = is_last and progress.step < progress.agent.max_steps
-        # The last result's commit announces the next think step as well.
-        step = progress.step + 1 if more else progress.step
-        await commit(Advance("THINKING" if more else "EXECUTING", step, message, journal, announce=more))
-        progress.add_result(call, result, announced_step=step if more else None)

@@ -6,7 +6,12 @@ from uuid import UUID
 
 from services.agent_runner.models.types import ModelRequest, StreamItem, ToolCall, ToolSpec
 from services.agent_runner.steps import Agent, ToolContext, ToolResult
+from shared.contracts.tools import ToolEffect
 from shared.conversation import Advance
+
+
+class HandBack(Exception):
+    """This process is stopping: the run goes on elsewhere, from the step that is committed last."""
 
 
 class Model(Protocol):
@@ -20,6 +25,8 @@ class Tools(Protocol):
 
     def specs(self, agent: Agent) -> tuple[ToolSpec, ...]: ...
 
+    def effect(self, agent: Agent, call: ToolCall) -> ToolEffect: ...
+
     async def call(self, agent: Agent, call: ToolCall, context: ToolContext) -> ToolResult: ...
 
 
@@ -30,8 +37,8 @@ class Commit(Protocol):
 
 
 class Deltas(Protocol):
-    """Takes the text of a message as it comes; `flush` sends what is waiting."""
+    """Takes the text of a message as it comes; `complete` when there is no more of it."""
 
     def add(self, message_id: UUID, text: str) -> None: ...
 
-    def flush(self) -> None: ...
+    def complete(self) -> None: ...

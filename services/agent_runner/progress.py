@@ -4,12 +4,16 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from services.agent_runner.models.types import ModelReply, ToolCall, Usage
-from services.agent_runner.steps import Agent, StoredMessage, ToolResult
+from services.agent_runner.steps import Agent, OpenCall, StoredMessage, ToolResult
 
 
 @dataclass(slots=True)
 class RunProgress:
-    """A run's agent, conversation and counters. `messages` holds history and the run's own messages in reading order."""
+    """A run's agent, conversation and counters. `messages` holds history and the run's own messages in reading order.
+
+    `attempt` is the lease's epoch. `started` holds the calls that an earlier attempt began and that have no result: journal number to the
+    id of the message that the result is to have.
+    """
 
     tenant_id: UUID
     session_id: UUID
@@ -17,6 +21,8 @@ class RunProgress:
     agent: Agent
     messages: list[StoredMessage]
     usage: dict[str, int]
+    attempt: int = 1
+    started: dict[int, UUID] = field(default_factory=dict)
     step: int = field(init=False)  # think steps committed
     announced_step: int | None = field(default=None, init=False)  # the think step that clients have been told of
 
@@ -33,13 +39,17 @@ class RunProgress:
         return 1 + sum(message.role != "user" for message in self.own_messages)
 
     @property
-    def open_calls(self) -> list[ToolCall]:
-        """The calls of the newest reply that have no result yet."""
-        own = self.own_messages
-        for position in range(len(own) - 1, -1, -1):
-            if own[position].role == "assistant":
-                answered = {message.tool_call_id for message in own[position + 1 :]}
-                return [call for call in own[position].tool_calls if call.id not in answered]
+    def open_calls(self) -> list[OpenCall]:
+        """The calls of the newest reply that have no result yet; results are committed in the order of the calls."""
+        results = 0
+        for message in reversed(self.own_messages):
+            if message.role == "assistant":
+                first = self.next_n
+                return [
+                    OpenCall(call, n, self.step, results + 1 + n - first, self.started.get(n))
+                    for n, call in enumerate(message.tool_calls[results:], start=first)
+                ]
+            results += message.role == "tool"
         return []
 
     def add_usage(self, usage: Usage | None) -> None:

@@ -7,9 +7,8 @@ from uuid import UUID
 import orjson
 
 from services.agent_runner.models.types import ModelReply, ToolCall, Usage
-from services.agent_runner.steps import ToolResult
+from services.agent_runner.steps import OpenCall, ToolResult
 from shared.errors import storable
-from shared.ids import new_id
 from shared.json_text import to_json
 
 Row = dict[str, Any]
@@ -33,15 +32,20 @@ def assistant_message(message_id: UUID, reply: ModelReply) -> Row:
     }
 
 
-def tool_message(call: ToolCall, result: ToolResult) -> Row:
+def interrupted_message(message_id: UUID, text: str) -> Row:
+    """The message of a reply that was cut off by a cancel: what had been streamed of it."""
+    return {"id": message_id, "role": "assistant", "content": text, "metadata": {"interrupted": True}}
+
+
+def tool_message(call: OpenCall, message_id: UUID, result: ToolResult) -> Row:
     """The message of a tool's result."""
     return {
-        "id": new_id(),
+        "id": message_id,
         "role": "tool",
         "content": result.content,
-        "tool_call_id": call.id,
-        "tool_name": call.name,
-        "metadata": result.metadata,
+        "tool_call_id": call.call.id,
+        "tool_name": call.call.name,
+        "metadata": {**result.metadata, "outcome": "unknown"} if result.uncertain else result.metadata,
     }
 
 
@@ -58,20 +62,29 @@ def think_entry(n: int, step: int, message_id: UUID, reply: ModelReply, started_
     }
 
 
-def execute_entry(n: int, step: int, call: ToolCall, result: ToolResult, message_id: UUID, started_at: datetime) -> Row:
-    """The journal's entry of a tool call."""
+def execute_entry(call: OpenCall, message_id: UUID, result: ToolResult | None, started_at: datetime) -> Row:
+    """The journal's entry of a tool call; without a result, of one that is about to be made."""
+    error = result.error if result else None
     return {
-        "n": n,
-        "step": step,
+        "n": call.n,
+        "step": call.step,
         "kind": "execute",
-        "state": "failed" if result.error else "done",
+        "state": _state(result),
         "message_id": message_id,
-        "tool_name": call.name,
-        "tool_call_id": call.id,
-        "arguments": _arguments(call),
-        "error": result.error.model_dump() if result.error else None,
+        "tool_name": call.call.name,
+        "tool_call_id": call.call.id,
+        "arguments": _arguments(call.call),
+        "error": error.model_dump() if error else None,
         "started_at": started_at,
     }
+
+
+def _state(result: ToolResult | None) -> str:
+    if result is None:
+        return "started"
+    if result.uncertain:
+        return "unknown"
+    return "failed" if result.error else "done"
 
 
 def _arguments(call: ToolCall) -> Any:

@@ -3,6 +3,7 @@
 from pydantic import BaseModel, Field
 
 from shared.db.pool import PoolSettings
+from shared.jobs import JobSettings
 from shared.leases import LeaseSettings
 from shared.settings import CommonSettings
 
@@ -28,11 +29,7 @@ class MemorySettings(BaseModel):
 class RunnerSettings(CommonSettings):
     """Everything, from CHATMIND_ variables; nested values as CHATMIND_LEASE__LEASE=30."""
 
-    slots: int = Field(default=64, ge=1, description="runs at once in this process")
-    slot_wait: float = Field(
-        default=30.0, gt=0, description="seconds a wake-up waits for a slot before another runner may have it"
-    )
-    drain: float = Field(default=25.0, ge=0, description="seconds that running steps get at the end")
+    jobs: JobSettings = JobSettings()
     delta_interval: float = Field(default=0.06, ge=0, description="seconds of text gathered into one message.delta")
     pool: PoolSettings = PoolSettings(max_size=16)
     lease: LeaseSettings = LeaseSettings()

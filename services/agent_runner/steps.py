@@ -10,9 +10,6 @@ from shared.errors import ErrorInfo
 
 MAX_HITS_A_CALL = 10
 
-ToolEffect = Literal["read"]
-"""What running a tool twice does. `read`: nothing, so it is simply run again after a crash."""
-
 
 @dataclass(frozen=True, slots=True)
 class GrantedKnowledgeBase:
@@ -69,19 +66,40 @@ def decide(reply: ModelReply) -> Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenCall:
+    """A call that has no result yet. `n` is its journal number, `step` its think step and `ordinal` its place in that step's reply, from 1;
+    `started` is the id of its result's message when the call was begun before, by a process that is gone."""
+
+    call: ToolCall
+    n: int
+    step: int
+    ordinal: int
+    started: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolContext:
-    """On whose behalf a tool runs. Grants follow from run_id, never from what the model wrote. `hits_before` numbers citations on."""
+    """On whose behalf a tool runs. Grants follow from run_id, never from what the model wrote. `hits_before` numbers citations on.
+
+    `idempotency_key` is the same whenever this very call is made again; `attempt` is the lease's epoch.
+    """
 
     tenant_id: UUID
     run_id: UUID
     session_id: UUID
     hits_before: int
+    idempotency_key: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool returned: text for the model, and facts about it that the answer's citations need (`metadata`)."""
+    """What a tool returned: text for the model, and facts about it that the answer's citations need (`metadata`).
+
+    `uncertain`: nobody knows whether the call took effect, and it must not be made again; `error` says why.
+    """
 
     content: str
     metadata: dict[str, Any] = field(default_factory=dict)
     error: ErrorInfo | None = None
+    uncertain: bool = False

@@ -1,6 +1,6 @@
 """The runner's reads and writes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from services.agent_runner.progress import RunProgress
 from services.agent_runner.settings import MemorySettings
 from services.agent_runner.steps import Agent, GrantedKnowledgeBase, StoredMessage
 from shared.contracts.hints import EventFrame
-from shared.conversation import Advance, ClaimedRun, advance_run, claim_run
+from shared.conversation import SQL as CONVERSATION
+from shared.conversation import Advance, ClaimedRun, advance_run, claim_runs
 from shared.db.pool import Pool
 from shared.db.queries import load_queries
 from shared.errors import LeaseLost
@@ -31,10 +32,10 @@ class RunStore:
         self._leases = leases
         self._memory = memory
 
-    async def claim(self, run_id: UUID) -> ClaimedRun | None:
-        """Takes a run for a lease, or None when it is not to be had."""
+    async def claim(self, limit: int, without: Sequence[UUID]) -> list[ClaimedRun]:
+        """Takes up to `limit` runs for a lease, none of the tenants `without`."""
         async with self._pool.acquire() as connection:
-            return await claim_run(connection, run_id, self._owner, self._leases.lease_interval)
+            return await claim_runs(connection, self._owner, self._leases.lease_interval, limit, without)
 
     async def load(self, claimed: ClaimedRun) -> RunProgress:
         """What the run knows. Raises LeaseLost when its session has been deleted meanwhile."""
@@ -42,6 +43,12 @@ class RunStore:
             agent = await connection.fetchrow(SQL["load_agent"], claimed.tenant_id, claimed.session_id)
             rows = await connection.fetch(
                 SQL["load_messages"], claimed.session_id, claimed.seq, self._memory.max_messages
+            )
+            # Nothing was begun in a run that has never thought.
+            started = (
+                await connection.fetch(CONVERSATION["find_started_steps"], claimed.tenant_id, claimed.run_id)
+                if claimed.step
+                else []
             )
         if agent is None:
             raise LeaseLost("the session was deleted")
@@ -52,6 +59,8 @@ class RunStore:
             agent=_agent(agent),
             messages=[_message(row) for row in reversed(rows)],
             usage=claimed.usage,
+            attempt=claimed.epoch,
+            started={row["n"]: row["message_id"] for row in started},
         )
 
     async def advance(self, claimed: ClaimedRun, advance: Advance) -> list[EventFrame]:
@@ -68,11 +77,10 @@ class RunStore:
         """Hands a run back for `delay` later; harmless when the lease is lost."""
         await self._pool.execute(SQL["release_run"], claimed.run_id, claimed.epoch, delay, counts)
 
-    async def sweep(self, room: int) -> int:
-        """Wakes the runs that nobody is responsible for, at most `room` of those that are queued; the number of wake-ups written."""
-        await self._pool.execute(SQL["expire_orphaned_leases"], PRESENCE_CLASS, self._leases.orphaned_after)
-        rows = await self._pool.fetch(SQL["wake_stale_runs"], timedelta(seconds=self._leases.wake_after), room)
-        return len(rows)
+    async def requeue_abandoned(self, held: Sequence[UUID]) -> list[UUID]:
+        """Queues the runs again whose owner is gone, and those of this process that are not `held`; their ids."""
+        arguments = (PRESENCE_CLASS, self._leases.orphaned_after, self._leases.max_backoff, self._owner, held)
+        return [row["id"] for row in await self._pool.fetch(SQL["requeue_abandoned_runs"], *arguments)]
 
 
 def _agent(row: asyncpg.Record) -> Agent:

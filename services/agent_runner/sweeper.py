@@ -1,8 +1,9 @@
-"""The sweeper: finds runs that nobody is responsible for. Every replica has one; they need no leader."""
+"""The sweeper: finds runs whose runner is gone. Every replica has one; they need no leader."""
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
+from uuid import UUID
 
 import structlog
 
@@ -13,16 +14,14 @@ log = structlog.get_logger()
 
 
 class Sweeper:
-    """Sweeps every `interval` seconds, give or take a fifth, so that replicas don't march in step.
-
-    `room` says how many wake-ups the queue has room for: when there is none, a run that waits is in the queue, not forgotten.
-    """
+    """Sweeps every `interval` seconds, give or take a fifth, so that replicas don't march in step; `nudge` says that there is work now,
+    `held` which runs this process works on."""
 
     def __init__(
-        self, store: RunStore, room: Callable[[], Awaitable[int]], nudge: Callable[[], None], interval: float
+        self, store: RunStore, held: Callable[[], Sequence[UUID]], nudge: Callable[[], None], interval: float
     ) -> None:
         self._store = store
-        self._room = room
+        self._held = held
         self._nudge = nudge
         self._interval = interval
 
@@ -31,10 +30,10 @@ class Sweeper:
         while True:
             await asyncio.sleep(self._interval * random.uniform(0.8, 1.2))  # noqa: S311 - not for secrets
             try:
-                woken = await self._store.sweep(await self._room())
+                abandoned = await self._store.requeue_abandoned(self._held())
             except DATABASE_TROUBLE as error:
                 log.warning("sweep.failed", cause=type(error).__name__)
                 continue
-            if woken:
-                log.info("sweep.woke", runs=woken)
+            if abandoned:
+                log.warning("run.abandoned", runs=[str(run_id) for run_id in abandoned])
                 self._nudge()

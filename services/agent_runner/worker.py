@@ -1,30 +1,28 @@
-"""Takes runs and sees them through: claim, loop, and what happens to the run when the loop doesn't reach its end."""
+"""Sees claimed runs through: the loop, and what happens to the run when the loop doesn't reach its end."""
 
-import asyncio
 import random
 from datetime import timedelta
+from functools import partial
 from typing import Protocol
 from uuid import UUID
 
 import structlog
 
+from services.agent_runner import rows
 from services.agent_runner.deltas import DeltaGatherer
 from services.agent_runner.loop import Loop
+from services.agent_runner.ports import HandBack
 from services.agent_runner.settings import RunnerSettings
 from services.agent_runner.store import RunStore
-from shared.contracts.commands import ExecuteRun
 from shared.conversation import Advance, ClaimedRun, Ending
 from shared.db.pool import DATABASE_TROUBLE
 from shared.errors import ErrorInfo, LeaseLost
+from shared.failpoints import failpoint
 from shared.hints import HintSender, stream_advanced
-from shared.jobs import JobSlots
 from shared.leases import LeaseKeeper
 from shared.logging import log_context
-from shared.wake_ups import start_in_slot
 
 log = structlog.get_logger()
-
-_MAX_BACKOFF_SECONDS = 300.0
 
 
 class Nudge(Protocol):
@@ -40,7 +38,6 @@ class Worker:
         self,
         store: RunStore,
         loop: Loop,
-        slots: JobSlots,
         keeper: LeaseKeeper,
         hints: HintSender,
         nudge: Nudge,
@@ -48,49 +45,40 @@ class Worker:
     ) -> None:
         self._store = store
         self._loop = loop
-        self._slots = slots
         self._keeper = keeper
         self._hints = hints
         self._nudge = nudge
         self._settings = settings
+        self._deltas: dict[UUID, DeltaGatherer] = {}
+        self._cancelled: set[UUID] = set()
 
-    async def take(self, command: ExecuteRun) -> None:
-        """Claims the run that a wake-up names and sees it through in a slot of its own; returns when it is claimed or not to be had.
-
-        Raises NackMessage when no slot is free in time or the process is stopping.
-        """
-
-        async def work(claimed: asyncio.Event) -> None:
-            run = await self._claim(command.run_id)
-            claimed.set()
-            if run is not None:
-                await self._keeper.hold(run.run_id, self._see_through(run))
-
-        await start_in_slot(self._slots, self._settings.slot_wait, work)
-
-    async def _claim(self, run_id: UUID) -> ClaimedRun | None:
-        try:
-            return await self._store.claim(run_id)
-        except DATABASE_TROUBLE as error:
-            log.warning("run.not_claimed", cause=type(error).__name__)  # the sweeper sends another wake-up
-            return None
+    async def work(self, run: ClaimedRun) -> None:
+        """Sees a run through under its lease, to its end or until it is handed back."""
+        failpoint("run_claimed")
+        await self._keeper.hold(run.run_id, self._see_through(run))
 
     def cancel(self, run_id: UUID) -> None:
-        """Stops a run that was ended from outside; harmless when it isn't here."""
-        self._keeper.lose(run_id)
+        """Stops a run that is to end, or was ended from outside; harmless when it isn't here."""
+        if run_id in self._deltas:
+            self._cancelled.add(run_id)
+            self._keeper.lose(run_id)
 
     async def _see_through(self, run: ClaimedRun) -> None:
         with log_context(
             tenant_id=run.tenant_id, session_id=run.session_id, run_id=run.run_id, request_id=run.request_id
         ):
             finished = False
+            deltas = DeltaGatherer(run.session_id, self._hints, self._settings.delta_interval)
+            self._deltas[run.run_id] = deltas
             try:
                 self._hints.send(stream_advanced(run.session_id, run.frames))
-                await self._execute(run)
+                await self._execute(run, deltas)
                 finished = True
             except LeaseLost:
                 log.info("run.lost", epoch=run.epoch)
                 finished = True
+            except HandBack:
+                log.info("run.handed_back")
             except DATABASE_TROUBLE as error:
                 log.warning("run.interrupted", cause=type(error).__name__)
             except Exception:
@@ -98,18 +86,17 @@ class Worker:
                 await self._release(run, self._backoff(run), counts=True)
                 finished = True
             finally:
-                if not finished:  # the process is stopping or the database was away: no fault of the run's
+                del self._deltas[run.run_id]
+                if run.run_id in self._cancelled:
+                    self._cancelled.discard(run.run_id)
+                    if not finished:
+                        await self._end_cancelled(run, deltas)
+                elif not finished:  # the process is stopping or the database was away: no fault of the run's
                     await self._release(run, 0.0, counts=False)
 
-    async def _execute(self, run: ClaimedRun) -> None:
+    async def _execute(self, run: ClaimedRun, deltas: DeltaGatherer) -> None:
         log.info("run.claimed", epoch=run.epoch, attempt=run.attempts, waited_ms=round(run.waited * 1000))
-
-        async def commit(advance: Advance) -> None:
-            frames = await self._store.advance(run, advance)
-            self._hints.send(stream_advanced(run.session_id, frames))
-            if advance.ending is not None:
-                self._nudge()
-            _log_advance(advance)
+        commit = partial(self._commit, run)
 
         if run.attempts > self._settings.lease.max_attempts:
             message = f"given up after {run.attempts - 1} attempts without progress"
@@ -118,8 +105,25 @@ class Worker:
             )
             return
         progress = await self._store.load(run)
-        deltas = DeltaGatherer(run.session_id, self._hints, self._settings.delta_interval)
         await self._loop.run(progress, commit, deltas)
+
+    async def _commit(self, run: ClaimedRun, advance: Advance) -> None:
+        frames = await self._store.advance(run, advance)
+        self._hints.send(stream_advanced(run.session_id, frames))
+        if advance.ending is not None:
+            self._nudge()
+        _log_advance(advance)
+
+    async def _end_cancelled(self, run: ClaimedRun, deltas: DeltaGatherer) -> None:
+        """Ends the run with the text that clients have seen of the reply in the making. Where this fails, the gateway ends it without."""
+        cut = deltas.cut()
+        message = rows.interrupted_message(*cut) if cut else None
+        try:
+            await self._commit(run, Advance(message=message, ending=Ending("cancelled")))
+        except LeaseLost:
+            log.info("run.lost", epoch=run.epoch)
+        except DATABASE_TROUBLE as error:
+            log.warning("run.not_ended", cause=type(error).__name__)
 
     async def _release(self, run: ClaimedRun, delay: float, *, counts: bool) -> None:
         try:
@@ -129,16 +133,17 @@ class Worker:
         except DATABASE_TROUBLE as error:
             log.warning("run.not_released", cause=type(error).__name__)  # its lease runs out by itself
 
-    @staticmethod
-    def _backoff(run: ClaimedRun) -> float:
+    def _backoff(self, run: ClaimedRun) -> float:
         """Seconds; full jitter (Brooker, "Exponential Backoff And Jitter", 2015)."""
-        return random.uniform(0, min(2.0**run.attempts, _MAX_BACKOFF_SECONDS))  # noqa: S311 - not for secrets
+        return random.uniform(0, min(2.0**run.attempts, self._settings.lease.max_backoff))  # noqa: S311 - not for secrets
 
 
 def _log_advance(advance: Advance) -> None:
     journal, ending = advance.journal, advance.ending
     if journal is not None:
-        kind = "tool.finished" if journal["kind"] == "execute" else "model.replied"
+        kind = "model.replied"
+        if journal["kind"] == "execute":
+            kind = "tool.started" if journal["state"] == "started" else "tool.finished"
         log.info(
             kind, step=journal["step"], n=journal["n"], message_id=str(journal["message_id"]), tool=journal.get("tool_name"),
             state=journal["state"], usage=journal.get("usage"),

@@ -3,8 +3,9 @@
 from fastapi import FastAPI
 
 from services.gateway import openapi, problems
+from services.gateway.bodies import BodyLimit
 from services.gateway.deps import Parts
-from services.gateway.middleware import Authentication, BodyLimit, RequestContext
+from services.gateway.middleware import Authentication, RateLimit, RequestContext
 from services.gateway.routes import ROUTERS, allowed_methods
 
 _DESCRIPTION = """AI agents that know your documents.
@@ -41,7 +42,8 @@ def create_app(parts: Parts) -> FastAPI:
         app.include_router(router)
     problems.install(app, allowed_methods)
     # The last one added is the first to see a request.
-    app.add_middleware(BodyLimit, limits=parts.settings.limits)
+    app.add_middleware(BodyLimit, limits=parts.settings.limits, load=parts.settings.load)
+    app.add_middleware(RateLimit, rates=parts.rates)
     app.add_middleware(Authentication, keys=parts.keys)
     app.add_middleware(RequestContext)
     return app

@@ -1,6 +1,7 @@
 """What routes are given: the parts of the process, the caller, and small parsers of headers."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, cast
@@ -12,17 +13,20 @@ from pydantic import BaseModel
 from services.gateway.admission import Admission
 from services.gateway.middleware import CALLER, REQUEST_ID
 from services.gateway.model_status import ModelStatus
+from services.gateway.rates import TenantRates
 from services.gateway.refusals import wrong_field
 from services.gateway.settings import GatewaySettings
 from services.gateway.store.api_keys import ApiKeys, Caller
 from services.gateway.store.idempotency import IdempotentRequest, fingerprint
 from services.gateway.streams import Streams
+from services.gateway.turns import Turns
 from shared.db.pool import Pool
 from shared.health import Check
 from shared.hints import HintSender
 from shared.model_registry import ModelRegistry
 from shared.outbox import OutboxRelay
 from shared.rpc import RpcClient
+from shared.tool_registry import HttpToolEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,16 @@ class Parts:
 
     settings: GatewaySettings
     registry: ModelRegistry
+    tools: Mapping[str, HttpToolEntry]
     pool: Pool
     relay: OutboxRelay
     hints: HintSender
     rpc: RpcClient
     keys: ApiKeys
     admission: Admission
+    rates: TenantRates
+    session_turns: Turns
+    storing_turns: Turns
     session_streams: Streams
     knowledge_base_streams: Streams
     model_status: ModelStatus

@@ -1,5 +1,6 @@
 """The gateway process: `python -m services.gateway.main`. The only place that builds its parts."""
 
+import resource
 import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -16,11 +17,15 @@ from services.gateway.admission import Admission
 from services.gateway.app import create_app
 from services.gateway.deps import Parts
 from services.gateway.model_status import ModelStatus
+from services.gateway.rates import TenantRates
 from services.gateway.settings import GatewaySettings
+from services.gateway.store.admission import fold_unfinished_for_ever
 from services.gateway.store.api_keys import ApiKeys
 from services.gateway.store.events import StoredEvents
 from services.gateway.store.idempotency import forget_old_keys_for_ever
 from services.gateway.streams import Streams
+from services.gateway.subscriptions import Audience
+from services.gateway.turns import Turns
 from shared.contracts.hints import HINT, MessageDelta, StreamAdvanced
 from shared.db.pool import open_pool
 from shared.hints import HintListener, HintPublisher
@@ -28,7 +33,7 @@ from shared.logging import configure_logging
 from shared.model_registry import RegistryError, load_registry
 from shared.outbox import OutboxRelay
 from shared.rpc import RpcClient
-from shared.service import background, database_check
+from shared.service import background, database_check, load_tools
 from shared.service import main as run_process
 from shared.settings import load_settings
 
@@ -38,20 +43,22 @@ log = structlog.get_logger()
 
 _BACKLOG = 2048
 _UNANSWERED_SECONDS = 20
+_AT_ONE_SESSION = 2  # one at work, one that is ready to
 
 
 @asynccontextmanager
 async def running_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
     """The parts, with their loops running; waits for the database, but not for the broker."""
-    registry = load_registry(settings.models_file)
+    registry, tools = load_registry(settings.models_file), load_tools(settings.tools_file)
     broker_url = settings.rabbitmq_url.get_secret_value()
     pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool)
     async with pool, httpx.AsyncClient(follow_redirects=False) as http:
         keys = ApiKeys(pool, settings.key_cache_seconds)
-        session_streams = Streams(StoredEvents(pool, "session_id"), keys, settings.streams)
-        knowledge_base_streams = Streams(StoredEvents(pool, "knowledge_base_id"), keys, settings.streams)
+        audience = Audience(settings.streams)
+        session_streams = Streams(StoredEvents(pool, "session_id"), keys, audience, settings.streams)
+        knowledge_base_streams = Streams(StoredEvents(pool, "knowledge_base_id"), keys, audience, settings.streams)
         streams = (session_streams, knowledge_base_streams)
-        relay = OutboxRelay(pool, broker_url, NAME)
+        relay = OutboxRelay(pool, broker_url, NAME, declares=())
         hints = HintPublisher(broker_url, NAME)
         rpc = RpcClient(broker_url, NAME)
         feed = HintFeed(streams)
@@ -61,24 +68,31 @@ async def running_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
         async def sweep() -> None:
             await forget_old_keys_for_ever(pool, keep)
 
+        async def fold() -> None:
+            await fold_unfinished_for_ever(pool)
+
         async def broker_check() -> bool:
             return listener.ready and rpc.ready
 
         parts = Parts(
             settings=settings,
             registry=registry,
+            tools=tools,
             pool=pool,
             relay=relay,
             hints=hints,
             rpc=rpc,
             keys=keys,
-            admission=Admission(settings.limits.runs_per_tenant),
+            admission=Admission(settings.limits),
+            rates=TenantRates(pool, settings.rate),
+            session_turns=Turns(_AT_ONE_SESSION, settings.load.turn_timeout),
+            storing_turns=Turns(settings.load.uploads_stored, settings.load.storing_timeout),
             session_streams=session_streams,
             knowledge_base_streams=knowledge_base_streams,
             model_status=ModelStatus(registry, http, settings.probe_seconds, settings.probe_cache_seconds),
             checks={"database": database_check(pool), "broker": broker_check},
         )
-        loops = [relay.run, hints.run, rpc.run, listener.run, *(stream.run for stream in streams), sweep]
+        loops = [relay.run, hints.run, rpc.run, listener.run, *(stream.run for stream in streams), sweep, fold]
         async with background(loops):
             yield parts
 
@@ -125,6 +139,12 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def allow_many_connections() -> None:
+    """Raises the soft limit of open files to the hard one: a gateway holds thousands of streams, a shell's 1,024 would be all of them."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket whose connections end when their other side does not answer any more. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -144,6 +164,7 @@ async def serve() -> None:
     """Serves until SIGTERM or SIGINT."""
     settings = load_settings(GatewaySettings)
     configure_logging(NAME, settings.log_level)
+    allow_many_connections()
     try:
         async with running_parts(settings) as parts:
             config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""Around every request, as pure ASGI: its id and log context, its key, and the size of its body."""
+"""Around every request, as pure ASGI: its id and log context, its key, and its tenant's rate."""
 
 import re
 import time
@@ -7,12 +7,11 @@ from typing import Any
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from services.gateway.problems import internal_error, refused, unavailable
+from services.gateway.rates import TenantRates
 from services.gateway.refusals import Refusal
-from services.gateway.settings import LimitSettings
 from services.gateway.store.api_keys import ApiKeys
 from shared.db.pool import DATABASE_TROUBLE
 from shared.ids import new_id
@@ -28,9 +27,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 CALLER = "chatmind.caller"
 REQUEST_ID = "chatmind.request_id"
+STREAM = "chatmind.stream"  # an application that goes on with the response after all others have returned
+
+# What a stream's request is still asked for: by the log, and by the server.
+_KEPT_BY_STREAMS = {"type", "method", "path", "route", "http_version", CALLER}
 
 _REQUEST_ID_FORM = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_UPLOAD_PATH = re.compile(r"/api/(knowledge-bases/[^/]+/documents|documents/[^/]+/content)")
 _QUIET_PATHS = ("/healthz", "/readyz")
 
 
@@ -63,6 +65,10 @@ class RequestContext:
 
         try:
             await self._app(scope, receive, send_with_id)
+            if (stream := scope.pop(STREAM, None)) is not None:
+                for name in scope.keys() - _KEPT_BY_STREAMS:
+                    del scope[name]
+                await stream(scope, receive, send_with_id)
         except ClientDisconnect:
             log.info("request.abandoned")
         except Exception:
@@ -110,36 +116,23 @@ class Authentication:
             await self._app(scope, receive, send)
 
 
-class BodyLimit:
-    """Refuses bodies that are too large: by what they announce, and by what arrives."""
+class RateLimit:
+    """Refuses requests of tenants that send too many. Whoever passes them on can't change whose they are: a key belongs to a tenant."""
 
-    def __init__(self, app: App, limits: LimitSettings) -> None:
+    def __init__(self, app: App, rates: TenantRates) -> None:
         self._app = app
-        self._limits = limits
+        self._rates = rates
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        is_upload = _UPLOAD_PATH.fullmatch(scope["path"]) is not None
-        limit = self._limits.upload_bytes if is_upload else self._limits.json_bytes
-        announced = Headers(scope=scope).get("content-length", "")
-        if announced.isdecimal() and int(announced[:20]) > limit:
-            await refused(_too_large(limit))(scope, receive, send)
-            return
-        received = 0
-
-        async def receive_some() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > limit:
-                # FastAPI passes on this kind of exception only; everything else becomes a 400.
-                raise HTTPException(413, _too_large(limit).message)
-            return message
-
-        await self._app(scope, receive_some, send)
-
-
-def _too_large(limit: int) -> Refusal:
-    return Refusal("too_large", f"A request of this kind may have {limit:,} bytes.")
+        caller = scope.get(CALLER)
+        if caller is not None:
+            try:
+                await self._rates.take(caller.tenant_id)
+            except Refusal as refusal:
+                await refused(refusal)(scope, receive, send)
+                return
+            except DATABASE_TROUBLE as error:
+                log.warning("database.unavailable", cause=type(error).__name__)
+                await unavailable()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

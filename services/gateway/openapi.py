@@ -10,7 +10,7 @@ from services.gateway.problems import MEDIA_TYPE, PROBLEMS
 from services.gateway.schemas.problems import FieldProblem, Problem
 
 _SCHEMA = "#/components/schemas/{model}"
-_ALWAYS_POSSIBLE = ("401", "422", "500", "503")
+_ALWAYS_POSSIBLE = ("401", "408", "422", "429", "500", "503")
 _SECURITY = "api_key"
 _BEARER = {"type": "http", "scheme": "bearer", "description": "A key of one tenant: `cm_...`"}
 _METHODS = ("get", "post", "put", "patch", "delete")

@@ -28,9 +28,11 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "method_not_allowed": (405, "This path doesn't take that method"),
     "agent_deleted": (409, "The agent was deleted"),
     "session_busy": (409, "The session has an unfinished run"),
+    "step_not_unknown": (409, "The outcome of the step is not unknown"),
     "idempotency_conflict": (409, "The idempotency key was used before"),
     "duplicate_document": (409, "The knowledge base has a document with this content"),
     "embedding_model_in_use": (409, "The embedding model is in use"),
+    "request_timeout": (408, "The request took too long to arrive"),
     "too_large": (413, "The request is too large"),
     "unsupported_media_type": (415, "The type is not supported"),
     "invalid_request": (422, "The request is not valid"),
@@ -41,6 +43,11 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "empty_file": (422, "The file is empty"),
     "session_queue_full": (429, "Too many messages wait"),
     "too_many_runs": (429, "Too many runs are unfinished"),
+    "too_many_documents": (429, "Too many documents are unfinished"),
+    "system_full": (429, "Too much work is unfinished"),
+    "too_many_uploads": (429, "Too many uploads at once"),
+    "too_many_streams": (429, "Too many event streams are open"),
+    "rate_limited": (429, "Too many requests"),
     "internal_error": (500, "Something went wrong here"),
     "retrieval_failed": (500, "The search failed"),
     "retrieval_unavailable": (503, "The search can't be reached now"),
@@ -52,7 +59,9 @@ _CODE_OF_STATUS = {
     401: "unauthorized",
     404: "not_found",
     405: "method_not_allowed",
+    408: "request_timeout",
     413: "too_large",
+    503: "unavailable",
 }
 _RETRY_SECONDS = 2
 

@@ -54,6 +54,8 @@ class Source(Protocol):
 class EventStream:
     """An ASGI application that sends one source to one client until either ends."""
 
+    __slots__ = ("_gave_up", "_send_timeout", "_source", "_task")
+
     def __init__(self, source: Source, send_timeout: float) -> None:
         self._source = source
         self._send_timeout = send_timeout

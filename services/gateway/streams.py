@@ -16,7 +16,7 @@ from uuid import UUID
 
 from services.gateway.settings import StreamSettings
 from services.gateway.sse import RECONNECT, encode_transient
-from services.gateway.subscriptions import EventsUnavailable, EventTable, Stream, Subscription
+from services.gateway.subscriptions import Audience, EventsUnavailable, EventTable, Stream, Subscription
 from shared.contracts.hints import MessageDelta, StreamAdvanced
 from shared.json_text import to_json
 
@@ -38,9 +38,10 @@ class KeyCheck(Protocol):
 class Streams:
     """All streams of one kind that somebody here listens to."""
 
-    def __init__(self, table: EventTable, keys: KeyCheck, settings: StreamSettings) -> None:
+    def __init__(self, table: EventTable, keys: KeyCheck, audience: Audience, settings: StreamSettings) -> None:
         self._table = table
         self._keys = keys
+        self._audience = audience
         self._settings = settings
         self._streams: dict[UUID, Stream] = {}
         self._refreshes: set[asyncio.Task[None]] = set()
@@ -52,10 +53,10 @@ class Streams:
     ) -> Subscription:
         """A subscription that starts behind `after`, or with the next event when that is None.
 
-        Raises UnknownStream, FutureEvent and EventsUnavailable.
+        Raises UnknownStream, FutureEvent, TooManyStreams and EventsUnavailable.
         """
         stream = await self._watch(tenant_id, stream_id)
-        subscription = Subscription(self._table, stream, key_hash, self._settings, deltas=deltas)
+        subscription = Subscription(self._table, stream, self._audience, self._settings, key_hash, deltas=deltas)
         stream.subscriptions.add(subscription)
         try:
             subscription.start_after(await self._place(stream, after))

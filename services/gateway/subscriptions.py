@@ -1,6 +1,7 @@
 """One client's place in an event stream, and the streams that the clients of this process listen to together."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
@@ -16,6 +17,35 @@ log = structlog.get_logger()
 
 class EventsUnavailable(Exception):
     """The table can't be read now."""
+
+
+class TooManyStreams(Exception):
+    """This gateway, or the tenant at it, has as many streams open as it may."""
+
+
+class Audience:
+    """All clients of this process: how many there are, and how many bytes wait for them."""
+
+    def __init__(self, settings: StreamSettings) -> None:
+        self._settings = settings
+        self._of_tenant: Counter[UUID] = Counter()
+        self.waiting_bytes = 0
+
+    def join(self, tenant_id: UUID) -> None:
+        """One more client. Raises TooManyStreams."""
+        limits = self._settings
+        if self._of_tenant[tenant_id] >= limits.clients_per_tenant or self._of_tenant.total() >= limits.clients:
+            raise TooManyStreams
+        self._of_tenant[tenant_id] += 1
+
+    def leave(self, tenant_id: UUID) -> None:
+        self._of_tenant[tenant_id] -= 1
+        if not self._of_tenant[tenant_id]:
+            del self._of_tenant[tenant_id]
+
+    @property
+    def is_full(self) -> bool:
+        return self.waiting_bytes >= self._settings.buffer_bytes_in_all
 
 
 class EventTable(Protocol):
@@ -36,6 +66,8 @@ class EventTable(Protocol):
 
 class Stream:
     """One watched stream. `position` is the seq of the newest event that live subscriptions have been given."""
+
+    __slots__ = ("position", "refreshing", "stream_id", "subscriptions", "tenant_id", "wanted")
 
     def __init__(self, tenant_id: UUID, stream_id: UUID) -> None:
         self.tenant_id = tenant_id
@@ -65,19 +97,50 @@ class Stream:
 class Subscription:
     """One client's place in a stream: a source of bytes for the response."""
 
+    # There are thousands of them, and most of the time nothing happens to any.
+    __slots__ = (
+        "_audience",
+        "_buffer",
+        "_buffered",
+        "_closed",
+        "_deltas",
+        "_ended",
+        "_live",
+        "_sending",
+        "_seq",
+        "_settings",
+        "_stream",
+        "_table",
+        "_wake",
+        "key_hash",
+        "last_push",
+    )
+
     def __init__(
-        self, table: EventTable, stream: Stream, key_hash: bytes, settings: StreamSettings, *, deltas: bool
+        self,
+        table: EventTable,
+        stream: Stream,
+        audience: Audience,
+        settings: StreamSettings,
+        key_hash: bytes,
+        *,
+        deltas: bool,
     ) -> None:
+        """One more client of the stream. Raises TooManyStreams."""
+        audience.join(stream.tenant_id)
         self._table = table
         self._stream = stream
+        self._audience = audience
         self._settings = settings
         self._deltas = deltas
         self._seq = 0
         self._live = False
         self._ended = False
+        self._closed = False
         self._buffer: list[bytes] = []
         self._buffered = 0
-        self._wake = asyncio.Event()
+        self._sending = 0  # bytes that were given out last
+        self._wake: asyncio.Future[None] | None = None
         self.key_hash = key_hash
         self.last_push = asyncio.get_running_loop().time()
 
@@ -85,25 +148,47 @@ class Subscription:
         self._seq = seq
 
     async def next(self) -> bytes | None:
-        """The next bytes to send; None at the end."""
+        """The next bytes to send, when those before are sent; None at the end."""
+        self._count(-self._sending)
+        self._sending = 0
         while not self._buffer and not self._ended:
             if self._live:
-                await self._wake.wait()
-                self._wake.clear()
+                await self._woken()
             elif (page := await self._catch_up()) is not None:
+                self._count(len(page))
+                self._sending = len(page)
                 return page
         if not self._buffer:
             return None
         chunk = b"".join(self._buffer)
         self._buffer.clear()
-        self._buffered = 0
+        self._sending, self._buffered = self._buffered, 0
         return chunk
+
+    async def _woken(self) -> None:
+        # A bare future: an asyncio.Event keeps 0.7 kB of queue for its one waiter.
+        self._wake = asyncio.get_running_loop().create_future()
+        try:
+            await self._wake
+        finally:
+            self._wake = None
+
+    def _wake_up(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    def _count(self, size: int) -> None:
+        if not self._closed:
+            self._audience.waiting_bytes += size
 
     async def _catch_up(self) -> bytes | None:
         """A page from the table, or None after this subscription has gone live or ended."""
         stream = self._stream
         if stream.position is not None and self._seq >= stream.position:
             self._live = True  # nothing was awaited since the comparison: no event can fall between
+            return None
+        if self._audience.is_full:
+            self._drop()
             return None
         try:
             frames = await self._table.read(stream.tenant_id, stream.stream_id, self._seq, self._settings.page_events)
@@ -137,24 +222,36 @@ class Subscription:
             return
         too_many = len(self._buffer) >= self._settings.buffer_events
         # One event may be larger than the whole buffer: it is sent when nothing else waits.
-        too_large = self._buffer and self._buffered + len(chunk) > self._settings.buffer_bytes
-        if too_many or too_large:
-            log.warning("stream.dropped", stream=str(self._stream.stream_id), waiting=len(self._buffer))
-            self._buffer.clear()
-            self.end()
+        too_large = self._buffered + len(chunk) > self._settings.buffer_bytes or self._audience.is_full
+        if too_many or (self._buffer and too_large):
+            self._drop()
             return
         self._buffer.append(chunk)
         self._buffered += len(chunk)
+        self._count(len(chunk))
         self.last_push = asyncio.get_running_loop().time()
-        self._wake.set()
+        self._wake_up()
+
+    def _drop(self) -> None:
+        """Ends without what waits: the client comes back for it."""
+        log.warning("stream.dropped", stream=str(self._stream.stream_id), waiting=len(self._buffer))
+        self._buffer.clear()
+        self._count(-self._buffered)
+        self._buffered = 0
+        self.end()
 
     def end(self, farewell: bytes | None = None) -> None:
         """Sends what is waiting, a last word if there is one, and no more."""
         if farewell is not None and not self._ended:
             self._buffer.append(farewell)
         self._ended = True
-        self._wake.set()
+        self._wake_up()
 
     def close(self) -> None:
+        """The client is gone; again: nothing."""
         self.end()
-        self._stream.subscriptions.discard(self)
+        if not self._closed:
+            self._count(-self._sending - self._buffered)
+            self._closed = True
+            self._audience.leave(self._stream.tenant_id)
+            self._stream.subscriptions.discard(self)

@@ -1,8 +1,9 @@
 """Vectors of a document's texts, through the cache: what was embedded once is never asked for again, whoever asks."""
 
 import hashlib
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pgvector import Vector
 
@@ -12,33 +13,60 @@ from shared.embeddings import EmbeddingClient, EmbeddingModelUnknown
 from shared.model_registry import EmbeddingModel, ModelRegistry, UnknownModelError
 
 
+class Pace:
+    """How many texts a request holds, so that it takes about `seconds`: questions of people wait at the same server behind it.
+
+    0 seconds: as many as the model takes.
+    """
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self.size = most
+        self._most = most
+        self._seconds = seconds
+
+    def observe(self, texts: int, seconds: float) -> None:
+        """Learns from a request: slower at once, faster by doubling at most."""
+        if self._seconds > 0:
+            fitting = int(self._seconds * texts / max(seconds, 1e-6))
+            self.size = max(1, min(fitting, 2 * self.size, self._most))
+
+
 @dataclass(frozen=True, slots=True)
 class EmbeddingModels:
-    """The registry's embedding models, each behind the cache."""
+    """The registry's embedding models, each behind the cache. `request_seconds` is what one request should take."""
 
     registry: ModelRegistry
     client: EmbeddingClient
     pool: Pool
+    request_seconds: float
+    _paces: dict[str, Pace] = field(default_factory=dict)
 
     def embedder(self, model: str) -> "CachedEmbedder":
         """Raises EmbeddingModelUnknown."""
         try:
-            return CachedEmbedder(self.registry.embedding_model(model), self.client, self.pool)
+            entry = self.registry.embedding_model(model)
         except UnknownModelError as error:
             raise EmbeddingModelUnknown(str(error)) from None
+        pace = self._paces.setdefault(entry.name, Pace(entry.batch_size, self.request_seconds))
+        return CachedEmbedder(entry, self.client, self.pool, pace)
 
 
 class CachedEmbedder:
     """One model behind the cache."""
 
-    def __init__(self, entry: EmbeddingModel, client: EmbeddingClient, pool: Pool) -> None:
+    def __init__(self, entry: EmbeddingModel, client: EmbeddingClient, pool: Pool, pace: Pace) -> None:
         self._entry = entry
         self._client = client
         self._pool = pool
+        self._pace = pace
         # Everything that tells one entry's vectors from another's, but not where they come from.
         self.cache_name = f"{entry.name}/{entry.model}/{entry.dimension}"
-        self.batch_size = entry.batch_size
         self._prefix = "input_type=passage:" if entry.input_type else entry.passage_prefix
+
+    @property
+    def batch_size(self) -> int:
+        """Texts of the next request."""
+        return self._pace.size
 
     def key(self, text: str) -> bytes:
         """The SHA-256 of what the model reads: the text behind its prefix."""
@@ -54,7 +82,9 @@ class CachedEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> None:
         """Asks for the vectors of at most `batch_size` texts and caches them. Raises EmbeddingError; nothing is cached then."""
+        started = time.monotonic()
         vectors = await self._client.embed_passages(self._entry.name, texts)
+        self._pace.observe(len(texts), time.monotonic() - started)
         keys = [self.key(text) for text in texts]
         async with database_errors():
             await self._pool.execute(

@@ -1,27 +1,30 @@
 """The ingestion service: `python -m services.ingestion.main`. Everything is built here and nowhere else."""
 
+import os
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 
 from services.ingestion.embedding import EmbeddingModels
-from services.ingestion.handlers import Intake, subscribe
 from services.ingestion.parsing.worker import IsolatedParser
 from services.ingestion.pipeline import Embedders, Ingestion, Parser
 from services.ingestion.settings import IngestionSettings
 from services.ingestion.store import DocumentStore
 from services.ingestion.sweeper import Sweeper, prune_cache_for_ever
-from shared.db.pool import Pool, open_pool
+from services.ingestion.worker import Worker
+from shared.contracts.commands import IngestDocument
+from shared.db.pool import DATABASE_TROUBLE, Pool, open_pool
 from shared.embeddings import EmbeddingClient, embedding_http_client
 from shared.hints import HintPublisher
-from shared.jobs import JobSlots
+from shared.jobs import Jobs
 from shared.leases import LeaseKeeper, Presence
 from shared.logging import configure_logging
 from shared.outbox import OutboxRelay
 from shared.service import Service, consumer_check, database_check, load_models, main, make_broker, run_service
 from shared.settings import load_settings
+from shared.stuck import report_stuck_for_ever
 from shared.topology import DOCUMENTS
-from shared.wake_ups import WaitingWakeUps
+from shared.wake_ups import subscribe_to_wake_ups
 
 NAME = "ingestion"
 
@@ -30,38 +33,41 @@ async def start() -> None:
     """Reads the configuration, waits for the database, then serves until SIGTERM."""
     settings = load_settings(IngestionSettings)
     configure_logging(NAME, settings.log_level)
+    os.nice(settings.nice)
     registry = load_models(settings.models_file)
     async with AsyncExitStack() as stack:
         pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool)
         stack.push_async_callback(pool.close)
-        parser = await stack.enter_async_context(IsolatedParser(settings.limits, parallel=settings.work.slots))
+        parser = await stack.enter_async_context(IsolatedParser(settings.limits, parallel=settings.jobs.slots))
         http = await stack.enter_async_context(embedding_http_client())
         client = EmbeddingClient(registry, http, retry_seconds=settings.work.embed_retry)
-        service = build(settings, pool, parser, EmbeddingModels(registry, client, pool))
+        service = build(settings, pool, parser, EmbeddingModels(registry, client, pool, settings.work.embed_seconds))
         await run_service(service, settings)
 
 
 def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Embedders) -> Service:
     """Joins the parts; the caller closes those that it passes in."""
-    work, leases = settings.work, settings.leases
+    work, leases = settings.work, settings.lease
     database_url, rabbitmq_url = settings.database_url.get_secret_value(), settings.rabbitmq_url.get_secret_value()
-    relay, hints = OutboxRelay(pool, rabbitmq_url, NAME), HintPublisher(rabbitmq_url, NAME)
-    presence, waiting = Presence(database_url, NAME), WaitingWakeUps(rabbitmq_url, NAME, DOCUMENTS)
+    relay, hints = OutboxRelay(pool, rabbitmq_url, NAME, declares=(DOCUMENTS,)), HintPublisher(rabbitmq_url, NAME)
+    presence = Presence(database_url, NAME)
     store = DocumentStore(pool, presence.owner, leases, hints)
-    keeper, slots = LeaseKeeper(store.renew, leases), JobSlots(work.slots)
-    sweeper = Sweeper(pool, leases, waiting.room, relay.nudge)
+    keeper = LeaseKeeper(store.renew, leases)
     prune = partial(prune_cache_for_ever, pool, timedelta(days=settings.cache.keep_days), settings.cache.prune_every)
 
+    worker = Worker(keeper, Ingestion(store, parser, embedders, work.progress_every))
+    jobs = Jobs(store.claim, worker.work, settings.jobs, DATABASE_TROUBLE)
+    sweeper = Sweeper(store, keeper.held, jobs.nudge, leases.sweep_every)
+    stuck = partial(report_stuck_for_ever, pool)
     broker = make_broker(settings, NAME, apply_types=False)
-    ingestion = Ingestion(store, parser, embedders, work.progress_every)
-    subscribe(broker, Intake(slots, keeper, store, ingestion, work.slot_wait))
+    subscribe_to_wake_ups(broker, DOCUMENTS, IngestDocument, jobs)
     return Service(
         name=NAME,
         broker=broker,
-        loops=[presence.run, relay.run, hints.run, keeper.run, waiting.run, sweeper.run, prune],
+        loops=[presence.run, relay.run, hints.run, keeper.run, sweeper.run, prune, jobs.run, stuck],
         checks={"database": database_check(pool), "consumer": consumer_check(broker)},
-        stop_taking=slots.stop_taking,
-        drain=partial(slots.drain, work.drain_grace),
+        stop_taking=jobs.stop_taking,
+        drain=jobs.drain,
     )
 
 

@@ -90,8 +90,9 @@ class TextEmbedder(Protocol):
     """One embedding model behind the cache. `cache_name` and `key` say where a text's vector is found."""
 
     cache_name: str
-    batch_size: int
 
+    @property
+    def batch_size(self) -> int: ...
     def key(self, text: str) -> bytes: ...
     async def missing(self, texts: Sequence[str]) -> list[str]: ...
     async def embed(self, texts: Sequence[str]) -> None: ...
@@ -147,6 +148,7 @@ class Ingestion:
         await self._embed(document, chunks, embedder)
         failpoint("document_embedded")
         await self.store.swap_in(document, chunks, embedder)
+        failpoint("document_swapped")
         log.info("document.ready", chunks=len(chunks), ms=_ms_since(started))
 
     async def _embed(self, document: ClaimedDocument, chunks: Sequence[Chunk], embedder: TextEmbedder) -> None:

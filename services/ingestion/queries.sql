@@ -1,17 +1,20 @@
--- name: claim_document
--- Takes a document ($1 tenant, $2 id) for an owner ($3) until the lease ($4 interval) runs out, when it is unfinished, due and nobody's. One row when
--- claimed, none otherwise.
+-- name: claim_documents
+-- Takes up to $3 queued documents that are due for an owner ($1) until the lease ($2 interval) runs out, in the fair order over tenants, without those of
+-- some tenants ($4). One row for each claimed document.
+WITH next AS (
+    SELECT tenant_id, knowledge_base_id, id, updated_at FROM document
+    WHERE state = 'queued' AND not_before <= now() AND tenant_id <> ALL ($4::uuid[])
+    ORDER BY fair_tag, id LIMIT $3
+    FOR NO KEY UPDATE SKIP LOCKED
+)
 UPDATE document d SET
     state = 'parsing', progress_done = 0, progress_total = 0, error = NULL,
-    lease_owner = $3, lease_epoch = d.lease_epoch + 1, lease_until = now() + $4::interval,
+    lease_owner = $1, lease_epoch = d.lease_epoch + 1, lease_until = now() + $2::interval,
     attempts = d.attempts + 1, updated_at = now()
-FROM knowledge_base k, document before
-WHERE d.tenant_id = $1 AND d.id = $2
-  AND k.tenant_id = d.tenant_id AND k.id = d.knowledge_base_id
-  AND before.tenant_id = d.tenant_id AND before.id = d.id
-  AND d.state NOT IN ('ready', 'failed') AND d.not_before <= now() AND (d.lease_until IS NULL OR d.lease_until <= now())
+FROM next JOIN knowledge_base k ON k.tenant_id = next.tenant_id AND k.id = next.knowledge_base_id
+WHERE d.tenant_id = next.tenant_id AND d.id = next.id
 RETURNING d.tenant_id, d.knowledge_base_id, d.id, d.version, d.filename, d.media_type, d.lease_epoch, d.attempts, d.request_id,
-          k.embedding_model, k.settings, extract(epoch FROM now() - before.updated_at)::float8 AS waited;
+          k.embedding_model, k.settings, extract(epoch FROM now() - next.updated_at)::float8 AS waited;
 
 -- name: load_document
 -- The bytes of a version ($3) of a document ($1 tenant, $2 id), in parts.
@@ -42,12 +45,12 @@ RETURNING id;
 
 -- name: delay_document
 -- Puts a claimed document ($1 id, $2 epoch, $3 version) back for later: at a random moment within 2^attempts seconds, at most $4; or fails it with an error ($6)
--- after so many attempts ($5). lease_until in the past says that no wake-up is on its way. No row when the lease is lost.
+-- after so many attempts ($5). No row when the lease is lost.
 UPDATE document SET
     state = CASE WHEN attempts < $5 THEN 'queued' ELSE 'failed' END,
     error = CASE WHEN attempts < $5 THEN NULL ELSE $6::jsonb END,
     lease_owner = NULL,
-    lease_until = CASE WHEN attempts < $5 THEN now() END,
+    lease_until = NULL,
     not_before = now() + random() * least(2 ^ least(attempts, 30), $4::float8) * interval '1 second',
     updated_at = now()
 WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
@@ -117,38 +120,30 @@ ON CONFLICT DO NOTHING;
 DELETE FROM embedding_cache WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM embedding_cache WHERE created_at < now() - $1::interval LIMIT $2));
 
--- name: expire_leases_of_the_dead
--- Ends the leases of owners who no longer hold their lock ($1, see shared/leases.py). A lease is left alone in its first seconds ($2: the lease's length less
--- these, an interval), so that a process that has just started, or has lost its connection for a moment, keeps its work.
-UPDATE document d SET lease_until = now()
-WHERE d.state NOT IN ('ready', 'failed') AND d.lease_owner IS NOT NULL
-  AND d.lease_until > now() AND d.lease_until < now() + $2::interval
-  AND NOT EXISTS (
-    SELECT FROM pg_locks l
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND l.classid::bigint = $1
-      AND l.objid::bigint = hashtext(d.lease_owner::text)::bigint & 4294967295) -- an oid is unsigned, a hash is not
-RETURNING d.id;
-
--- name: wake_documents
--- Writes wake-ups for up to so many ($2) unfinished documents that are due, nobody's and without one in the outbox: those whose lease ran out, was expired
--- or ended in a delay; and those that have waited for this long ($1 interval) since their last wake-up, which may have been lost. not_before becomes
--- the time of the wake-up.
-WITH asleep AS (
-    SELECT tenant_id, id FROM document d
-    WHERE state NOT IN ('ready', 'failed') AND not_before <= now()
-      AND CASE WHEN lease_until IS NULL THEN not_before <= now() - $1::interval ELSE lease_until <= now() END
-      AND NOT EXISTS (SELECT FROM outbox o WHERE o.subject_id = d.id)
-    ORDER BY not_before LIMIT $2
+-- name: requeue_abandoned_documents
+-- Queues the documents again whose owner is gone: its lease has run out, or its advisory lock ($1, see shared/leases.py) is not in pg_locks any more. The
+-- lock's absence counts only after the lease's first seconds ($2: the lease's length less these, an interval), so that a process that has just started, or
+-- has lost its connection for a moment, keeps its work. The first time at once; a document that was abandoned before waits a random time within
+-- 2^attempts seconds, at most $3.
+-- And the documents that this process ($4, its owner's id) has and does not work on ($5: what it works on): the database went away in the middle of a
+-- claim or of handing one back. That is no attempt.
+WITH abandoned AS (
+    SELECT tenant_id, id, lease_owner = $4 AS dropped FROM document
+    WHERE state NOT IN ('ready', 'failed', 'queued') AND (
+        lease_until < now()
+        OR (lease_until < now() + $2::interval AND CASE WHEN lease_owner = $4 THEN id <> ALL ($5::uuid[]) ELSE NOT EXISTS (
+            SELECT FROM pg_locks l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+              AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+              AND l.classid::bigint = $1
+              AND l.objid::bigint = hashtext(document.lease_owner::text)::bigint & 4294967295) -- an oid is unsigned, a hash is not
+        END))
+    LIMIT 100
     FOR NO KEY UPDATE SKIP LOCKED
-), woken AS (
-    UPDATE document d SET lease_owner = NULL, lease_until = NULL, not_before = now()
-    FROM asleep WHERE d.tenant_id = asleep.tenant_id AND d.id = asleep.id
-    RETURNING d.tenant_id, d.knowledge_base_id, d.id, d.request_id
 )
-INSERT INTO outbox (kind, subject_id, body)
-SELECT 'IngestDocument', id, json_build_object(
-    'schema_version', 1, 'tenant_id', tenant_id, 'knowledge_base_id', knowledge_base_id, 'document_id', id, 'request_id', request_id)
-FROM woken
-RETURNING subject_id;
+UPDATE document d SET
+    state = 'queued', progress_done = 0, progress_total = 0, lease_owner = NULL, lease_until = NULL,
+    attempts = greatest(attempts - dropped::integer, 0),
+    not_before = now() + CASE WHEN dropped OR attempts <= 1 THEN 0 ELSE random() * least(2 ^ attempts, $3::float8) END * interval '1 second'
+FROM abandoned WHERE d.tenant_id = abandoned.tenant_id AND d.id = abandoned.id
+RETURNING d.tenant_id, d.knowledge_base_id, d.id;

@@ -4,17 +4,18 @@ from pydantic import BaseModel, Field
 
 from services.ingestion.parsing.limits import ParseLimits
 from shared.db.pool import PoolSettings
+from shared.jobs import JobSettings
 from shared.leases import LeaseSettings
 from shared.settings import CommonSettings
 
 
 class WorkSettings(BaseModel):
-    """How much is done at once, and how it is given up."""
+    """How it is worked."""
 
-    slots: int = Field(default=2, ge=1, le=64, description="documents worked on at once")
-    slot_wait: float = Field(default=30.0, gt=0, description="a wake-up goes back to the queue after this long")
-    drain_grace: float = Field(default=2.0, ge=0, description="at the end; a document that takes longer is handed back")
     embed_retry: float = Field(default=20.0, ge=0, description="an embeddings server that is away gets this long")
+    embed_seconds: float = Field(
+        default=0.5, ge=0, description="what one request to an embeddings server should take; 0: whole batches"
+    )
     progress_every: float = Field(default=0.5, ge=0, description="at most one progress event in this time")
 
 
@@ -28,9 +29,14 @@ class CacheSettings(BaseModel):
 class IngestionSettings(CommonSettings):
     """Read from CHATMIND_* variables; groups by two underscores, such as CHATMIND_WORK__SLOTS."""
 
+    nice: int = Field(
+        default=10, ge=0, le=19, description="the operating system's priority: somebody waits for the other services"
+    )
+    # Few at a time: the embeddings server sets the pace. What takes longer than the drain is handed back and resumes at the batch.
+    jobs: JobSettings = JobSettings(slots=2, tenant_share=1.0, batch=1, drain=2.0)
     work: WorkSettings = WorkSettings()
     # More attempts than a run has: nobody waits at the screen, and ten of them outlast some minutes without an embeddings server.
-    leases: LeaseSettings = LeaseSettings(max_attempts=10)
+    lease: LeaseSettings = LeaseSettings(max_attempts=10)
     limits: ParseLimits = ParseLimits()
     cache: CacheSettings = CacheSettings()
     pool: PoolSettings = PoolSettings(max_size=8)

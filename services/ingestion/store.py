@@ -16,13 +16,13 @@ from services.ingestion.pipeline import ClaimedDocument, Progress, TextEmbedder
 from shared.contracts.hints import EventFrame
 from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
 from shared.db.queries import load_queries
-from shared.documents import append_document_event
+from shared.documents import append_document_event, append_document_events
 from shared.errors import CodedError, ErrorInfo, LeaseLost
 from shared.failpoints import failpoint
 from shared.hints import HintSender, stream_advanced
 from shared.ids import new_id
 from shared.keyword_vector import keyword_vector_text
-from shared.leases import LeaseSettings
+from shared.leases import PRESENCE_CLASS, LeaseSettings
 
 log = structlog.get_logger()
 
@@ -30,7 +30,6 @@ SQL = load_queries(Path(__file__).with_name("queries.sql"))
 
 _CHUNKS_PER_STATEMENT = 1000
 _SWAP_SECONDS = 300.0  # one statement of the swap may take longer than others
-_MAX_DELAY_SECONDS = 300.0
 _MAX_ERROR_CHARS = 1000
 
 
@@ -57,27 +56,41 @@ class DocumentStore:
         self._leases = leases
         self._hints = hints
 
-    async def claim(self, tenant_id: UUID, document_id: UUID) -> ClaimedDocument | None:
-        """Takes a document, or None when it is finished, not due, somebody else's or gone, or has been tried too often."""
-        async with self._transaction() as connection:
-            row = await connection.fetchrow(
-                SQL["claim_document"], tenant_id, document_id, self._owner, self._leases.lease_interval
-            )
-            if row is None:
-                return None
-            document = _to_claimed(row)
-            exhausted = document.attempts > self._leases.max_attempts
-            if exhausted:
-                error = ErrorInfo(
-                    code="attempts_exhausted",
-                    message=f"the worker died {self._leases.max_attempts} times in a row while it processed this document",
-                )
-                await _fenced(connection, "fail_document", document, _to_stored(error))
-            frames = await _append_event(connection, document)
-        self._announce(document, frames)
-        if exhausted:
-            log.error("document.failed", code="attempts_exhausted")
-        return None if exhausted else document
+    async def claim(self, limit: int, without: Sequence[UUID]) -> list[ClaimedDocument]:
+        """Takes up to `limit` documents for a lease, none of the tenants `without`; those that have been tried too often fail here."""
+        arguments = (self._owner, self._leases.lease_interval, limit, without)
+        async with self._pool.acquire() as connection, connection.transaction():
+            documents = [_to_claimed(row) for row in await connection.fetch(SQL["claim_documents"], *arguments)]
+            frames = [await self._begin(connection, document) for document in documents]
+        for document, its_frames in zip(documents, frames, strict=True):
+            self._announce(document, its_frames)
+        return [document for document in documents if not self._is_exhausted(document)]
+
+    async def _begin(self, connection: AnyConnection, document: ClaimedDocument) -> list[EventFrame]:
+        if self._is_exhausted(document):
+            message = f"the worker died {self._leases.max_attempts} times in a row while it processed this document"
+            error = ErrorInfo(code="attempts_exhausted", message=message)
+            await _fenced(connection, "fail_document", document, _to_stored(error))
+            log.error("document.failed", document_id=str(document.id), code="attempts_exhausted")
+        return await _append_event(connection, document)
+
+    def _is_exhausted(self, document: ClaimedDocument) -> bool:
+        return document.attempts > self._leases.max_attempts
+
+    async def requeue_abandoned(self, held: Sequence[UUID]) -> list[UUID]:
+        """Queues the documents again whose worker is gone, and those of this process that are not `held`; their ids."""
+        arguments = (PRESENCE_CLASS, self._leases.orphaned_after, self._leases.max_backoff, self._owner, held)
+        frames: list[tuple[UUID, list[EventFrame]]] = []
+        async with self._pool.acquire() as connection, connection.transaction():
+            rows = await connection.fetch(SQL["requeue_abandoned_documents"], *arguments)
+            # In one order, so that two sweepers never wait for each other.
+            for tenant_id, knowledge_base_id in sorted({(row["tenant_id"], row["knowledge_base_id"]) for row in rows}):
+                ids = [row["id"] for row in rows if row["knowledge_base_id"] == knowledge_base_id]
+                events = await append_document_events(connection, tenant_id, knowledge_base_id, ids)
+                frames.append((knowledge_base_id, events))
+        for knowledge_base_id, events in frames:
+            self._hints.send(stream_advanced(knowledge_base_id, events))
+        return [row["id"] for row in rows]
 
     async def load(self, document: ClaimedDocument) -> bytes:
         """The whole file. Raises LeaseLost when the bytes of this version are gone."""
@@ -115,7 +128,7 @@ class DocumentStore:
     async def delay(self, document: ClaimedDocument, error: ErrorInfo) -> None:
         """Puts the document back with growing pauses, or fails it after too many attempts without progress."""
         async with self._change(document) as connection:
-            arguments = (_MAX_DELAY_SECONDS, self._leases.max_attempts, _to_stored(error))
+            arguments = (self._leases.max_backoff, self._leases.max_attempts, _to_stored(error))
             ended = await _fenced(connection, "delay_document", document, *arguments)
         event = "document.failed" if ended["state"] == "failed" else "document.delayed"
         log.warning(event, code=error.code, cause=error.message, seconds=round(ended["seconds"], 1))

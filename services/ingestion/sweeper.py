@@ -1,14 +1,14 @@
-"""Finds documents that nobody works on and no message will wake, and gives them a new wake-up. Every replica runs one; none leads."""
+"""Finds documents whose worker is gone, and forgets old embeddings. Every replica runs one; none leads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 import structlog
 
-from services.ingestion.store import SQL
+from services.ingestion.store import SQL, DocumentStore
 from shared.db.pool import DATABASE_TROUBLE, Pool
-from shared.leases import PRESENCE_CLASS, LeaseSettings
 
 log = structlog.get_logger()
 
@@ -17,37 +17,27 @@ _PRUNE_PAUSE = 0.1
 
 
 class Sweeper:
-    """`room` says how many wake-ups the queue has room for: when there is none, a document that waits is in the queue, not forgotten."""
+    """Sweeps every `interval` seconds; `nudge` says that there is work now, `held` which documents this process works on."""
 
     def __init__(
-        self, pool: Pool, leases: LeaseSettings, room: Callable[[], Awaitable[int]], nudge: Callable[[], None]
+        self, store: DocumentStore, held: Callable[[], Sequence[UUID]], nudge: Callable[[], None], interval: float
     ) -> None:
-        self._pool = pool
-        self._leases = leases
-        self._room = room
+        self._store = store
+        self._held = held
         self._nudge = nudge
+        self._interval = interval
 
     async def run(self) -> None:
         """Sweeps for ever."""
         while True:
             try:
-                await self.sweep()
+                abandoned = await self._store.requeue_abandoned(self._held())
+                if abandoned:
+                    log.warning("document.abandoned", documents=[str(document_id) for document_id in abandoned])
+                    self._nudge()
             except DATABASE_TROUBLE as error:
                 log.warning("sweep.failed", cause=type(error).__name__)
-            await asyncio.sleep(self._leases.sweep_every)
-
-    async def sweep(self) -> int:
-        """Ends the leases of processes that died and wakes what needs it; returns how many wake-ups were written."""
-        expired = await self._pool.fetch(SQL["expire_leases_of_the_dead"], PRESENCE_CLASS, self._leases.orphaned_after)
-        room = await self._room()
-        if room == 0:
-            return 0
-        wake_after = timedelta(seconds=self._leases.wake_after)
-        woken = await self._pool.fetch(SQL["wake_documents"], wake_after, room)
-        if woken:
-            log.info("document.woken", count=len(woken), expired=len(expired))
-            self._nudge()
-        return len(woken)
+            await asyncio.sleep(self._interval)
 
 
 async def prune_cache_for_ever(pool: Pool, keep: timedelta, every: float) -> None:

@@ -12,14 +12,19 @@ from services.retrieval.search import Search
 from shared.amqp import BROKER_TROUBLE
 from shared.contracts.questions import SearchKnowledge
 from shared.rpc import answer_within
-from shared.topology import question_queue, undecoded
+from shared.topology import (
+    QUESTION_EXCHANGE,
+    REPLY_EXCHANGE,
+    direct_exchange,
+    is_reply_queue,
+    question_queue,
+    undecoded,
+)
 
 log = structlog.get_logger()
 
 # What one process holds at most; the rest waits in the queue, where any replica can take it and where the oldest give way to the newest.
 _PREFETCH = 64
-# Direct reply-to: a reply goes to whoever asked and to no queue that a question names.
-_REPLY_TO = "amq.rabbitmq.reply-to."
 
 
 def subscribe(broker: RabbitBroker, search: Search) -> None:
@@ -30,6 +35,7 @@ def subscribe(broker: RabbitBroker, search: Search) -> None:
     """
     subscriber = broker.subscriber(
         question_queue(),
+        exchange=direct_exchange(QUESTION_EXCHANGE),
         channel=Channel(prefetch_count=_PREFETCH, publisher_confirms=False),
         ack_policy=AckPolicy.MANUAL,
         decoder=undecoded,
@@ -41,7 +47,7 @@ def subscribe(broker: RabbitBroker, search: Search) -> None:
 async def answer_question(message: RabbitMessage, search: Search) -> None:
     """Sends the answer or a Refused, then acknowledges: a question whose process dies goes to another one."""
     try:
-        if (message.reply_to or "").startswith(_REPLY_TO):
+        if is_reply_queue(message.reply_to):
             answer = await answer_within(message.headers, message.body, SearchKnowledge, search.answer)
             if answer is not None:
                 await _reply(message, answer)
@@ -53,10 +59,13 @@ async def answer_question(message: RabbitMessage, search: Search) -> None:
 
 
 async def _reply(message: RabbitMessage, answer: bytes) -> None:
-    """On the question's own channel, without confirm: a reply that is lost costs its asker a second try, and nothing else."""
+    """On the question's own channel, without confirm: a reply that is lost costs its asker a second try, and nothing else.
+
+    The exchange knows the askers' own queues: whatever a question names, its answer reaches no other.
+    """
     properties = spec.Basic.Properties(
         content_type="application/json", correlation_id=message.correlation_id, delivery_mode=1
     )
     await message.raw_message.channel.basic_publish(
-        answer, exchange="", routing_key=message.reply_to, properties=properties, mandatory=False
+        answer, exchange=REPLY_EXCHANGE, routing_key=message.reply_to, properties=properties, mandatory=False
     )

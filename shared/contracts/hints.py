@@ -36,7 +36,7 @@ class MessageDelta(Contract):
 
 
 class RunCancelled(Contract):
-    """A run was ended from outside: whoever executes it should stop now rather than at its next write."""
+    """A run is to end, or was ended from outside: whoever executes it should end it now rather than find out at its next write."""
 
     kind: Literal["run.cancelled"] = "run.cancelled"
     run_id: UUID

@@ -1,27 +1,36 @@
 """Brings the database to the newest schema: `python -m shared.db.migrate`.
 
 Migrations are numbered, forward only, plain SQL run by Alembic. All of them run in one transaction under an advisory lock, so that two
-migrators at once, or one that is killed half way, leave a sound schema.
+migrators at once, or one that is killed half way, leave a sound schema. The accounts of the services (accounts.py) get their rights in the
+same transaction; the variables CHATMIND_GATEWAY_DATABASE_PASSWORD and so on make those that are missing.
 """
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
+import psycopg
 import sqlalchemy
 from alembic import command
 from alembic.config import Config
 
+from shared.db.accounts import Connection, apply_accounts, passwords_in
+
 MIGRATIONS = Path(__file__).parent / "migrations"
 _LOCK = 7_305_115_220_331  # any number that nobody else uses in this database
+_REMEDY_OF_ACCOUNTS = (
+    "The database's owner makes these accounts: let a superuser run ALTER ROLE ... CREATEROLE for it once."
+)
 
 
 class MigrationError(Exception):
     """The database could not be migrated."""
 
 
-def migrate(database_url: str) -> None:
-    """Runs every migration that is missing.
+def migrate(database_url: str, passwords: Mapping[str, str]) -> None:
+    """Runs every migration that is missing, then gives the services' accounts their rights; `passwords` by service, of those to be made.
 
     Raises MigrationError with the remedy when the database can't be reached or lacks pgvector.
     """
@@ -33,8 +42,11 @@ def migrate(database_url: str) -> None:
             connection.execute(sqlalchemy.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            apply_accounts(cast(Connection, connection.connection.driver_connection), passwords)
     except sqlalchemy.exc.DBAPIError as error:
         raise MigrationError(_remedy(error)) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise MigrationError(f"{error}\n{_REMEDY_OF_ACCOUNTS}") from error
     finally:
         engine.dispose()
 
@@ -69,7 +81,7 @@ def main() -> int:
         sys.stderr.write("DATABASE_URL is not set\n")
         return 2
     try:
-        migrate(database_url)
+        migrate(database_url, passwords_in(os.environ))
     except MigrationError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.e2e.system import MODELS, HelperProcess, System, make_knowledge_base
+from tests.e2e.system import MODEL_KEY, MODELS, HelperProcess, System, make_knowledge_base
 from tests.support.scripted_model import ScriptedModel
 from tests.support.stack import Stack
 
@@ -68,6 +68,7 @@ async def shared_system(
             "DATABASE_URL": stack.create_database(),
             "RABBITMQ_URL": stack.create_vhost(),
             "CHATMIND_MODELS_FILE": str(models),
+            "SCRIPTED_API_KEY": MODEL_KEY,
         },
     )
     try:

@@ -8,11 +8,14 @@ from typing import Any
 
 import httpx
 
+from tests.support.accounts import account_environment, create_accounts, service_of
 from tests.support.sse import SseEvent, read_until
 from tests.support.stack import REPOSITORY, ServiceProcess, Stack, clean_environment, free_port
 from tests.support.waiting import eventually
 
 Json = dict[str, Any]
+
+MODEL_KEY = "sk-scripted-7f3a90c1d2e4b586"
 
 MODELS = """
 [chat.offline]
@@ -23,6 +26,7 @@ default = true
 [chat.scripted]
 base_url = "{scripted}"
 model = "scripted"
+api_key_env = "SCRIPTED_API_KEY"
 concurrency = 64
 
 [embedding.e5-small]
@@ -46,7 +50,8 @@ class System:
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
     def start(self) -> None:
-        """Starts everything and waits until it is ready."""
+        """Makes the accounts, starts everything and waits until it is ready."""
+        create_accounts(self.stack, self.environment["DATABASE_URL"])
         self.gateways = [self.add("services.gateway.main") for _ in range(2)]
         self.runners = [self.add("services.agent_runner.main") for _ in range(2)]
         self.others = [self.add("services.ingestion.main"), self.add("services.retrieval.main")]
@@ -54,8 +59,13 @@ class System:
             process.wait_ready(60)
 
     def add(self, module: str, **extra: str) -> ServiceProcess:
-        """One more process, with extra environment."""
-        return self.stack.start_service(module, {**self.environment, **extra})
+        """One more process, under its service's own accounts, with extra environment."""
+        return self.stack.start_service(module, {**self.environment, **self._accounts(module), **extra})
+
+    def _accounts(self, module: str) -> dict[str, str]:
+        return account_environment(
+            self.stack, service_of(module), self.environment["DATABASE_URL"], self.environment["RABBITMQ_URL"]
+        )
 
     def heal(self) -> None:
         """Starts again what a test has killed."""
@@ -80,7 +90,7 @@ class System:
 
     def _issue_key(self) -> str:
         command = [sys.executable, "-m", "services.gateway.admin", "issue-key", "--tenant", "default", "--name", "e2e"]
-        environment = {**clean_environment(), **self.environment}
+        environment = {**clean_environment(), **self.environment, **self._accounts("services.gateway.admin")}
         done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 

@@ -12,6 +12,7 @@ from tests.house.sources import Source
 NOT_IMPORTED_TWICE = {
     "shared.db.migrate": "a program: `python -m shared.db.migrate`",
     "shared.db.migrations.env": "loaded by Alembic",
+    "shared.db.accounts": "the part of the migrating program that says who may do what",
 }
 
 # Written so that this file doesn't break the rule itself.

@@ -5,7 +5,8 @@ own (`python -m tests.support.scripted_model --port 8399`) is told the same over
 
     POST   /_script        one reply or a list of them (fields of `ScriptedReply`), added to those still waiting
     DELETE /_script        forgets replies, requests and gates
-    GET    /_requests      {"count", "requests": [{"body", "headers", "received_at", "finished_at", "disconnected"}]}
+    GET    /_requests      {"count", "requests": [{"body", "headers", "received_at", "finished_at", "disconnected", "invalid_history"}]}
+                           (`invalid_history`: what a strict endpoint would refuse the messages for; empty when nothing)
     GET    /_gate/NAME     {"open", "waiting"}: how many replies stand at the gate
     POST   /_gate/NAME     opens it for good
 
@@ -24,6 +25,7 @@ from typing import Any, Self
 import orjson
 from pydantic import TypeAdapter
 
+from tests.support.chat_history import history_problems
 from tests.support.scripted_replies import (
     MODEL_ID,
     ScriptedReply,
@@ -174,6 +176,7 @@ class ScriptedModel:
             "received_at": time.time(),
             "finished_at": None,
             "disconnected": False,
+            "invalid_history": history_problems(body["messages"]),
         }
         self.requests.append(record)
         try:

@@ -19,12 +19,16 @@ class SeededSession:
     session_id: UUID
 
 
-async def seed_session(pool: Pool, *, model: str = "scripted", max_steps: int = 20) -> SeededSession:
-    """A new tenant with a knowledge base, an agent that may search it, and a session."""
-    seeded = SeededSession(new_id(), new_id(), new_id(), new_id())
+async def seed_session(
+    pool: Pool, *, model: str = "scripted", max_steps: int = 20, tenant_id: UUID | None = None
+) -> SeededSession:
+    """A new tenant (or this one) with a knowledge base, an agent that may search it, and a session."""
+    seeded = SeededSession(tenant_id or new_id(), new_id(), new_id(), new_id())
     async with pool.acquire() as connection, connection.transaction():
         await connection.execute(
-            "INSERT INTO tenant (id, name) VALUES ($1, $2)", seeded.tenant_id, str(seeded.tenant_id)
+            "INSERT INTO tenant (id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            seeded.tenant_id,
+            str(seeded.tenant_id),
         )
         await connection.execute(
             "INSERT INTO knowledge_base (tenant_id, id, name, embedding_model) VALUES ($1, $2, 'Handbook', 'e5-small')",

@@ -16,9 +16,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -72,8 +73,11 @@ def _generate_free_ports() -> Iterator[int]:
 _free_ports = _generate_free_ports()
 
 
-def start_stack() -> "Stack":
-    """A running stack; where RabbitMQ is not installed the tests are skipped, in CI they fail."""
+def start_stack(*, durable: bool = False) -> "Stack":
+    """A running stack; where RabbitMQ is not installed the tests are skipped, in CI they fail.
+
+    A `durable` PostgreSQL syncs every commit to the disk, as in production; that of tests has no time for it.
+    """
     try:
         find_server()
     except StackError as error:
@@ -81,7 +85,7 @@ def start_stack() -> "Stack":
             raise
         pytest.skip(f"needs a real RabbitMQ: {error}")
     _remove_abandoned_stacks()
-    stack = Stack(Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-")))
+    stack = Stack(Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-")), durable=durable)
     try:
         stack.start()
     except BaseException:
@@ -93,9 +97,9 @@ def start_stack() -> "Stack":
 class Stack:
     """PostgreSQL and RabbitMQ below one temporary directory, which `stop` removes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, durable: bool = False) -> None:
         self.directory = directory
-        self.postgres = LocalPostgres(directory / "postgres", free_port(), durable=False)
+        self.postgres = LocalPostgres(directory / "postgres", free_port(), durable=durable)
         self.rabbitmq = LocalRabbitMQ(directory / "rabbitmq", RabbitPorts(free_port(), free_port(), free_port()))
         self._numbers = count(1)
         self._template_url = ""
@@ -123,9 +127,14 @@ class Stack:
 
     def drop_database(self, url: str) -> None:
         """Closes the connections to a database of `create_database` and removes it."""
-        name = sql.Identifier(url.rsplit("/", 1)[1])
+        drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(url.rsplit("/", 1)[1]))
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
-            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+            while True:
+                try:
+                    connection.execute(drop)
+                    return
+                except psycopg.errors.InsufficientPrivilege:
+                    time.sleep(0.1)  # autovacuum is at work there: it is nobody's to end, and will be done soon
 
     def create_vhost(self) -> str:
         """The URL of a new virtual host of RabbitMQ; its name is the last part of the URL."""
@@ -174,13 +183,16 @@ class ServiceProcess:
     def pid(self) -> int:
         return self.process.pid
 
-    def start(self) -> None:
-        """Starts it, for the first time or again; does not wait until it serves."""
+    def start(self, extra: Mapping[str, str] | None = None, within: Sequence[str] = ()) -> None:
+        """Starts it, for the first time or again; does not wait until it serves.
+
+        `extra` environment counts until the next start; `within` is a command that runs it, such as one that enters a namespace.
+        """
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module],
+                [*within, sys.executable, "-m", self.module],
                 cwd=REPOSITORY,
-                env=self._environment,
+                env={**self._environment, **(extra or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -3,7 +3,8 @@
 from typing import Any, Protocol
 
 from services.agent_runner.models.types import ToolSpec
-from services.agent_runner.steps import Agent, ToolContext, ToolEffect, ToolResult
+from services.agent_runner.steps import Agent, ToolContext, ToolResult
+from shared.contracts.tools import ToolEffect
 from shared.errors import CodedError
 
 
@@ -13,14 +14,27 @@ class ToolFailed(CodedError):
     code = "tool_failed"
 
 
+class OutcomeLost(CodedError):
+    """The call was sent and its answer never came: it may have taken effect or not."""
+
+    code = "outcome_lost"
+
+
 class Tool(Protocol):
     """A tool: how it is described to the model for an agent, and what it does."""
 
-    name: str
-    effect: ToolEffect
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def effect(self) -> ToolEffect: ...
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that a call may take; None for what the settings say."""
 
     def spec(self, agent: Agent) -> ToolSpec | None:
         """The description for this agent, or None when the agent has no use for it."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Does it. Raises ToolFailed, or pydantic's ValidationError for wrong arguments."""
+        """Does it. Raises ToolFailed when it was not done, OutcomeLost when nobody knows, and ValidationError for wrong arguments."""

@@ -8,9 +8,9 @@ import orjson
 from pydantic import BaseModel, Field
 
 from services.agent_runner.models.types import ToolSpec
-from services.agent_runner.steps import Agent, ToolContext, ToolEffect, ToolResult
+from services.agent_runner.steps import Agent, ToolContext, ToolResult
 from services.agent_runner.tools.base import ToolFailed
-from shared.contracts.tools import CURRENT_TIME_TOOL
+from shared.contracts.tools import CURRENT_TIME_TOOL, ToolEffect
 
 
 class Arguments(BaseModel):
@@ -24,6 +24,7 @@ class CurrentTimeTool:
 
     name = CURRENT_TIME_TOOL
     effect: ToolEffect = "read"
+    timeout = None
 
     def spec(self, agent: Agent) -> ToolSpec | None:
         """The same for every agent."""

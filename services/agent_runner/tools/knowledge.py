@@ -7,10 +7,10 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from services.agent_runner.models.types import ToolSpec
-from services.agent_runner.steps import MAX_HITS_A_CALL, Agent, ToolContext, ToolEffect, ToolResult
+from services.agent_runner.steps import MAX_HITS_A_CALL, Agent, ToolContext, ToolResult
 from services.agent_runner.tools.base import ToolFailed
 from shared.contracts.questions import Hit, RunScope, SearchKnowledge, SearchResult
-from shared.contracts.tools import KNOWLEDGE_TOOL
+from shared.contracts.tools import KNOWLEDGE_TOOL, ToolEffect
 from shared.errors import CodedError
 
 
@@ -35,6 +35,7 @@ class KnowledgeTool:
 
     name = KNOWLEDGE_TOOL
     effect: ToolEffect = "read"
+    timeout = None
 
     def __init__(self, ask: AskRetrieval) -> None:
         self._ask = ask

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from services.gateway.answers import JsonText, StrictJsonRoute, page_by_id
 from services.gateway.cursors import HIGHEST_ID, decode_id
-from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit
+from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
 from services.gateway.refusals import wrong_field
 from services.gateway.schemas.agents import Agent, AgentCreate, AgentPatch
 from services.gateway.schemas.lists import ItemList
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/api/agents", tags=["agents"], route_class=StrictJson
 @router.post("", status_code=201, response_model=Agent, responses={409: {}, 413: {}})
 async def create_agent(body: AgentCreate, call: CallDep, idempotency_key: IdempotencyKey = None) -> Response:
     """Creates an agent."""
-    columns = _columns(body, set(AgentCreate.model_fields), call.parts.registry)
+    columns = _columns(body, set(AgentCreate.model_fields), call.parts)
     async with call.parts.pool.acquire() as connection, connection.transaction():
 
         async def create() -> str:
@@ -49,7 +49,7 @@ async def get_agent(agent_id: UUID, call: CallDep) -> Response:
 @router.patch("/{agent_id}", response_model=Agent, responses={404: {}, 413: {}})
 async def update_agent(agent_id: UUID, body: AgentPatch, call: CallDep) -> Response:
     """Changes fields of an agent; runs that begin afterwards see the change."""
-    columns = _columns(body, body.model_fields_set, call.parts.registry)
+    columns = _columns(body, body.model_fields_set, call.parts)
     grants = body.knowledge_base_ids if "knowledge_base_ids" in body.model_fields_set else None
     async with call.parts.pool.acquire() as connection, connection.transaction():
         return JsonText(await store.update_agent(connection, call.tenant_id, agent_id, columns, grants))
@@ -63,14 +63,14 @@ async def delete_agent(agent_id: UUID, call: CallDep) -> Response:
     return Response(status_code=204)
 
 
-def _columns(body: AgentCreate | AgentPatch, fields: set[str], registry: ModelRegistry) -> dict[str, Any]:
+def _columns(body: AgentCreate | AgentPatch, fields: set[str], parts: Parts) -> dict[str, Any]:
     columns = body.model_dump(include=fields - {"knowledge_base_ids"}, exclude={"options"})
     if "options" in fields:
         columns["options"] = body.options.model_dump(exclude_none=True)
     if "model" in fields:
-        columns["model"] = _model_name(body.model, registry)
+        columns["model"] = _model_name(body.model, parts.registry)
     if "tools" in fields:
-        columns["tools"] = _tool_names(body.tools)
+        columns["tools"] = _tool_names(body.tools, [*TOOLS, *parts.tools])
     return columns
 
 
@@ -82,10 +82,9 @@ def _model_name(name: str | None, registry: ModelRegistry) -> str:
         raise wrong_field("model", "unknown_model", f"There is no such model; usable ones: {usable}") from None
 
 
-def _tool_names(names: list[str] | None) -> list[str]:
+def _tool_names(names: list[str] | None, known: list[str]) -> list[str]:
     if names is None:
-        return list(TOOLS)
-    unknown = [name for name in names if name not in TOOLS]
-    if unknown:
-        raise wrong_field("tools", "unknown_tool", f"There is no such tool; there are: {', '.join(TOOLS)}")
+        return list(TOOLS)  # what an operator has added acts on the world: an agent gets it by name
+    if not set(names) <= set(known):
+        raise wrong_field("tools", "unknown_tool", f"There is no such tool; there are: {', '.join(known)}")
     return names

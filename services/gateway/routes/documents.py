@@ -36,6 +36,7 @@ def _content() -> dict[str, Any]:
     return extra
 
 
+_STORING = "storing"  # the one thing that uploads take turns at
 _FILE = {"type": "string", "format": "binary", "minLength": 1}
 _FILES = {"type": "array", "items": _FILE, "minItems": 1}
 
@@ -53,13 +54,20 @@ async def upload_documents(
     """Takes files in and queues them. Bytes that the knowledge base has already answer with the document that is there."""
     async with call.parts.pool.acquire() as connection:
         await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
+        if idempotency_key is None:  # what was accepted before is answered again, however full it is now
+            await call.parts.admission.require_room(connection, call.tenant_id, "document")
     place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
     changes: list[store.DocumentChange] = []
     async with received_files(request, call.parts.settings.limits) as uploads:
         identity = b"\n".join(file.sha256 + file.filename.encode() for file in uploads)
-        async with call.parts.pool.acquire() as connection, connection.transaction():
+        async with (
+            call.parts.storing_turns.at(_STORING),
+            call.parts.pool.acquire() as connection,
+            connection.transaction(),
+        ):
 
             async def create() -> str:
+                await call.parts.admission.require_room(connection, call.tenant_id, "document", len(uploads))
                 await store.hold_knowledge_base(connection, call.tenant_id, knowledge_base_id)
                 changes.extend(await store.add_documents(connection, place, uploads))
                 bodies = [await store.read_document(connection, call.tenant_id, c.document_id) for c in changes]
@@ -89,10 +97,11 @@ async def retry_failed(knowledge_base_id: UUID, call: CallDep) -> Response:
     """Queues the failed documents of a knowledge base again."""
     async with call.parts.pool.acquire() as connection, connection.transaction():
         await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
+        welcome = await call.parts.admission.documents_welcome(connection, call.tenant_id, store.RETRIES_AT_ONCE)
         place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
-        changes = await store.requeue_failed(connection, place)
+        changes = await store.requeue_failed(connection, place, welcome)
     _announce(call.parts, knowledge_base_id, changes)
-    answer = RetriedDocuments(retried=len(changes), more=len(changes) == store.RETRIES_AT_ONCE)
+    answer = RetriedDocuments(retried=len(changes), more=len(changes) == welcome)
     return JsonText(answer.model_dump_json(), 202)
 
 
@@ -130,9 +139,11 @@ async def replace_content(document_id: UUID, request: Request, call: CallDep) ->
         filename = await store.filename_of(connection, call.tenant_id, document_id)
     async with (
         received_content(request, filename, call.parts.settings.limits) as upload,
+        call.parts.storing_turns.at(_STORING),
         call.parts.pool.acquire() as connection,  # taken when the bytes are here, not while they come
         connection.transaction(),
     ):
+        await call.parts.admission.require_room(connection, call.tenant_id, "document")
         change = await store.replace_content(connection, call.tenant_id, document_id, upload, call.request_id)
         body = await store.read_document(connection, call.tenant_id, document_id)
     _announce(call.parts, change.knowledge_base_id, [change])
@@ -143,6 +154,7 @@ async def replace_content(document_id: UUID, request: Request, call: CallDep) ->
 async def retry_document(document_id: UUID, call: CallDep) -> Response:
     """Queues a failed document again; any other stays as it is."""
     async with call.parts.pool.acquire() as connection, connection.transaction():
+        await call.parts.admission.require_room(connection, call.tenant_id, "document")
         change = await store.requeue_if_failed(connection, call.tenant_id, document_id, call.request_id)
         body = await store.read_document(connection, call.tenant_id, document_id)
     _announce(call.parts, change.knowledge_base_id, [change])

@@ -6,14 +6,17 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Query, Response
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.deps import CallDep
+from services.gateway.deps import Call, CallDep
+from services.gateway.middleware import STREAM
 from services.gateway.refusals import Refusal, not_found
 from services.gateway.sse import EventStream
-from services.gateway.streams import FutureEvent, UnknownStream
+from services.gateway.streams import FutureEvent, Streams, UnknownStream
+from services.gateway.subscriptions import TooManyStreams
 
 router = APIRouter(prefix="/api", tags=["events"])
 
 _MAX_SEQ = 2**63 - 1
+_RETRY_SECONDS = 5
 
 After = Annotated[
     str | None,
@@ -33,7 +36,7 @@ _STREAM = {
 
 
 class _EventStreamResponse(Response):
-    """Lets FastAPI pass a bare ASGI application on as a response."""
+    """Leaves the stream for `RequestContext` to send, when everything that was needed to find it is gone from memory."""
 
     media_type = "text/event-stream"
 
@@ -41,15 +44,15 @@ class _EventStreamResponse(Response):
         super().__init__()
         self._stream = stream
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._stream(scope, receive, send)
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        scope[STREAM] = self._stream
 
 
 @router.get(
     "/sessions/{session_id}/events",
     status_code=200,
     response_class=_EventStreamResponse,
-    responses={200: _STREAM, 400: {}, 404: {}},
+    responses={200: _STREAM, 400: {}, 404: {}, 429: {}},
 )
 async def session_events(
     session_id: UUID,
@@ -59,23 +62,15 @@ async def session_events(
     deltas: Annotated[bool, Query(description="Also text that the model is still producing.")] = False,
 ) -> Response:
     """Follows a session: every message, run and state, each exactly once, from any place."""
-    place = _place(after, last_event_id)
-    try:
-        source = await call.parts.session_streams.subscribe(
-            call.tenant_id, session_id, call.key_hash, after=place, deltas=deltas
-        )
-    except UnknownStream:
-        raise not_found("session") from None
-    except FutureEvent:
-        raise _wrong_place() from None
-    return _EventStreamResponse(EventStream(source, call.parts.settings.streams.send_timeout))
+    streams = call.parts.session_streams
+    return await _follow(call, streams, session_id, _place(after, last_event_id), deltas=deltas, what="session")
 
 
 @router.get(
     "/knowledge-bases/{knowledge_base_id}/events",
     status_code=200,
     response_class=_EventStreamResponse,
-    responses={200: _STREAM, 400: {}, 404: {}},
+    responses={200: _STREAM, 400: {}, 404: {}, 429: {}},
 )
 async def knowledge_base_events(
     knowledge_base_id: UUID,
@@ -84,15 +79,21 @@ async def knowledge_base_events(
     last_event_id: LastEventId = None,
 ) -> Response:
     """Follows the documents of a knowledge base: every change of state, and deletions."""
-    place = _place(after, last_event_id)
+    streams = call.parts.knowledge_base_streams
+    return await _follow(call, streams, knowledge_base_id, _place(after, last_event_id), what="knowledge base")
+
+
+async def _follow(
+    call: Call, streams: Streams, stream_id: UUID, place: int | None, *, deltas: bool = False, what: str
+) -> Response:
     try:
-        source = await call.parts.knowledge_base_streams.subscribe(
-            call.tenant_id, knowledge_base_id, call.key_hash, after=place
-        )
+        source = await streams.subscribe(call.tenant_id, stream_id, call.key_hash, after=place, deltas=deltas)
     except UnknownStream:
-        raise not_found("knowledge base") from None
+        raise not_found(what) from None
     except FutureEvent:
         raise _wrong_place() from None
+    except TooManyStreams:
+        raise Refusal("too_many_streams", "Close a stream, or try again later.", retry_after=_RETRY_SECONDS) from None
     return _EventStreamResponse(EventStream(source, call.parts.settings.streams.send_timeout))
 
 

@@ -7,6 +7,7 @@ import structlog
 from fastapi import APIRouter, Query, Response
 
 from services.gateway.answers import JsonText, StrictJsonRoute, page_by_number
+from services.gateway.cancelling import let_runner_end
 from services.gateway.cursors import HIGHEST_NUMBER, decode_number
 from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
 from services.gateway.schemas.lists import ItemList
@@ -15,6 +16,7 @@ from services.gateway.store import messages as store
 from services.gateway.store.idempotency import create_once
 from services.gateway.store.sessions import list_messages
 from shared.contracts.hints import RunCancelled
+from shared.failpoints import failpoint
 from shared.hints import stream_advanced
 from shared.logging import log_context
 
@@ -30,15 +32,24 @@ async def post_message(
     """Stores a message and queues the run that answers it. Follow the answer at `/api/sessions/{id}/events?after={last_seq}`."""
     new = store.NewMessage(call.tenant_id, session_id, body.content, body.when_busy, call.request_id)
     posted: store.Posted | None = None
-    async with call.parts.pool.acquire() as connection, connection.transaction():
+    async with (
+        call.parts.session_turns.at(session_id),
+        call.parts.pool.acquire() as connection,
+        connection.transaction(),
+    ):
 
         async def create() -> str:
             nonlocal posted
-            await call.parts.admission.require_room(connection, call.tenant_id)
+            await call.parts.admission.require_room(connection, call.tenant_id, "run")
+            if body.when_busy == "interrupt":
+                run_id = await store.find_unfinished_run(connection, call.tenant_id, session_id)
+                if run_id is not None:  # the text that it has streamed so far is kept
+                    await let_runner_end(connection, call.parts.hints, run_id)
             posted = await store.post(connection, new, call.parts.settings.limits.runs_per_session)
             return posted.body
 
         answer = await create_once(connection, call.idempotent(idempotency_key, body), 202, create)
+    failpoint("message_committed")
     if posted is not None:
         _announce(call.parts, session_id, posted)
     return JsonText(answer, 202)

@@ -50,13 +50,17 @@ async def get_session(session_id: UUID, call: CallDep) -> Response:
 @router.patch("/{session_id}", response_model=Session, responses={404: {}, 413: {}})
 async def update_session(session_id: UUID, body: SessionPatch, call: CallDep) -> Response:
     """Renames a session."""
-    async with call.parts.pool.acquire() as connection:
+    async with call.parts.session_turns.at(session_id), call.parts.pool.acquire() as connection:
         return JsonText(await store.rename_session(connection, call.tenant_id, session_id, body.title))
 
 
 @router.delete("/{session_id}", status_code=204, responses={404: {}})
 async def delete_session(session_id: UUID, call: CallDep) -> Response:
     """Deletes a session with its messages; whatever works on it stops."""
-    async with call.parts.pool.acquire() as connection, connection.transaction():
+    async with (
+        call.parts.session_turns.at(session_id),
+        call.parts.pool.acquire() as connection,
+        connection.transaction(),
+    ):
         await store.delete_session(connection, call.tenant_id, session_id)
     return Response(status_code=204)

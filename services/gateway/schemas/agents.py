@@ -98,7 +98,9 @@ class AgentCreate(BaseModel):
     description: Description = ""
     system_prompt: Prompt = ""
     model: Reference | None = Field(default=None, description="A name from GET /api/models; null: the default model.")
-    tools: ToolNames | None = Field(default=None, description="Names from GET /api/tools; null: all.")
+    tools: ToolNames | None = Field(
+        default=None, description="Names from GET /api/tools; null: those that come with ChatMind."
+    )
     knowledge_base_ids: KnowledgeBaseIds = Field(default=[], description="What KnowledgeTool may read.")
     options: ModelOptions = ModelOptions()
     max_steps: Steps = MAX_STEPS

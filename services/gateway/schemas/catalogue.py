@@ -4,6 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from shared.contracts.tools import ToolEffect
+
 
 class ModelView(BaseModel):
     """A model. `problem` says why it can't be used now."""
@@ -17,9 +19,14 @@ class ModelView(BaseModel):
 
 
 class ToolView(BaseModel):
-    """A tool. `problem` says why it can't be used now."""
+    """A tool. `problem` says why it can't be used now.
+
+    `effect` says what calling it twice does, and so what happens to a call whose outcome is lost: `read` and `keyed` (which comes with an
+    idempotency key) are called again, `once` never is.
+    """
 
     name: str
     description: str
+    effect: ToolEffect
     usable: bool
     problem: str | None

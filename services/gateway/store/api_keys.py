@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
@@ -40,7 +41,7 @@ def hash_key(key: str) -> bytes:
 
 
 class ApiKeys:
-    """Finds callers by key. A key that was found is remembered for `cache_seconds`, which is how long a revocation may take."""
+    """Finds callers by key. A key that was found is remembered for `cache_seconds`, which is how long its end may take."""
 
     def __init__(self, pool: Pool, cache_seconds: float) -> None:
         self._pool = pool
@@ -72,11 +73,11 @@ class ApiKeys:
         return [row["key_hash"] for row in rows]
 
 
-async def issue_key(connection: AnyConnection, tenant: str, name: str) -> str:
-    """Makes a key for a tenant, and the tenant when it is new."""
+async def issue_key(connection: AnyConnection, tenant: str, name: str, expires_in: timedelta | None = None) -> str:
+    """Makes a key for a tenant, and the tenant when it is new. It works for `expires_in`, or until it is revoked."""
     key = generate_key()
     tenant_id = await connection.fetchval(SQL["ensure_tenant"], new_id(), tenant)
-    await connection.execute(SQL["add_api_key"], new_id(), tenant_id, name, hash_key(key))
+    await connection.execute(SQL["add_api_key"], new_id(), tenant_id, name, hash_key(key), expires_in)
     return key
 
 

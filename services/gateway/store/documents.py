@@ -92,23 +92,22 @@ async def _add_document(connection: AnyConnection, place: Place, upload: Upload)
         )
         return existing, await _requeue(connection, place, existing)
     await _store_bytes(connection, place.tenant_id, document_id, 1, upload)
-    await _wake(connection, place, document_id)
     return document_id, True
 
 
 async def _requeue(connection: AnyConnection, place: Place, document_id: UUID) -> bool:
     """Queues a document again if it has failed."""
     failed = await connection.fetchval(SQL["requeue_failed_document"], place.tenant_id, document_id, place.request_id)
-    if failed is not None:
-        await _wake(connection, place, document_id)
     return failed is not None
 
 
 async def _announced(
     connection: AnyConnection, place: Place, documents: Sequence[tuple[UUID, bool]]
 ) -> list[DocumentChange]:
-    """Appends the events of those that were queued."""
+    """Appends the events of those that were queued, and one wake-up for them all: workers look as often as they have room."""
     queued = list(dict.fromkeys(document_id for document_id, is_queued in documents if is_queued))
+    if queued:
+        await _wake(connection, place, queued[0])
     frames = await append_document_events(connection, place.tenant_id, place.knowledge_base_id, queued)
     event_of = dict(zip(queued, frames, strict=True))
     return [
@@ -154,11 +153,9 @@ async def requeue_if_failed(
     return await _queued(connection, Place(tenant_id, knowledge_base_id, request_id), document_id)
 
 
-async def requeue_failed(connection: AnyConnection, place: Place) -> list[DocumentChange]:
-    """Queues the failed documents of a knowledge base again, up to RETRIES_AT_ONCE."""
-    rows = await connection.fetch(
-        SQL["find_failed_documents"], place.tenant_id, place.knowledge_base_id, RETRIES_AT_ONCE
-    )
+async def requeue_failed(connection: AnyConnection, place: Place, limit: int) -> list[DocumentChange]:
+    """Queues the failed documents of a knowledge base again, up to `limit`."""
+    rows = await connection.fetch(SQL["find_failed_documents"], place.tenant_id, place.knowledge_base_id, limit)
     return await _announced(
         connection, place, [(row["id"], await _requeue(connection, place, row["id"])) for row in rows]
     )
@@ -205,7 +202,6 @@ async def list_chunks(
 
 
 async def _queued(connection: AnyConnection, place: Place, document_id: UUID) -> DocumentChange:
-    await _wake(connection, place, document_id)
     [change] = await _announced(connection, place, [(document_id, True)])
     return change
 

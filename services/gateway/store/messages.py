@@ -76,9 +76,10 @@ async def post(connection: AnyConnection, new: NewMessage, queue_limit: int) -> 
         metadata={},
         request_id=new.request_id,
     )
-    if orjson.loads(posted.frames[-1].data)["position"] >= queue_limit:
+    position = orjson.loads(posted.frames[-1].data)["position"]
+    if position >= queue_limit:
         raise Refusal("session_queue_full", "Too many messages of this session wait for an answer.", retry_after=5)
-    run = {name: posted.run[name] for name in _RUN_FIELDS}
+    run = {name: posted.run[name] for name in _RUN_FIELDS} | {"position": position}
     body: dict[str, Any] = {"message": posted.message, "run": run, "last_seq": posted.last_seq_before}
     return Posted(to_json(body), run_id, frames + posted.frames, cancelled)
 
@@ -95,11 +96,19 @@ async def _cancel_all(
     connection: AnyConnection, tenant_id: UUID, session_id: UUID
 ) -> tuple[list[UUID], list[EventFrame]]:
     run_ids = await lock_unfinished_runs(connection, tenant_id, session_id)
+    # The newest first: none of them is told a new place that it will not keep.
+    run_ids.reverse()
     frames = [frame for run_id in run_ids for frame in await cancel(connection, run_id, session_id)]
     return run_ids, frames
 
 
+async def find_unfinished_run(connection: AnyConnection, tenant_id: UUID, session_id: UUID) -> UUID | None:
+    """The oldest run of a session that has not ended."""
+    run_id: UUID | None = await connection.fetchval(SQL["find_unfinished_run"], tenant_id, session_id)
+    return run_id
+
+
 async def _require_idle(connection: AnyConnection, new: NewMessage) -> None:
-    busy = await connection.fetchrow(SQL["find_unfinished_run"], new.tenant_id, new.session_id)
-    if busy is not None:
-        raise Refusal("session_busy", f"Run {busy['id']} of this session has not ended.", run_id=busy["id"])
+    run_id = await find_unfinished_run(connection, new.tenant_id, new.session_id)
+    if run_id is not None:
+        raise Refusal("session_busy", f"Run {run_id} of this session has not ended.", run_id=run_id)

@@ -14,6 +14,10 @@ SELECT seq, run_json(r)::text AS body FROM run r WHERE tenant_id = $1 AND sessio
 -- A page of a run's journal, above an entry's number ($3).
 SELECT n, run_step_json(s)::text AS body FROM run_step s WHERE tenant_id = $1 AND run_id = $2 AND n > $3 ORDER BY n LIMIT $4;
 
--- name: count_unfinished_runs
--- How many runs of a tenant wait or work, counted up to a limit ($2).
-SELECT count(*) FROM (SELECT FROM run WHERE tenant_id = $1 AND status <> 'finished' LIMIT $2) unfinished;
+-- name: read_run_step
+-- An entry ($3) of a run's journal as clients see it, and what was decided of it.
+SELECT run_step_json(s)::text AS body, resolution FROM run_step s WHERE tenant_id = $1 AND run_id = $2 AND n = $3;
+
+-- name: run_is_thinking
+-- Whether a model is being asked in a run at this moment.
+SELECT status = 'running' AND state = 'THINKING' FROM run WHERE id = $1;

@@ -205,7 +205,7 @@ async def test_a_runner_killed_in_mid_stream_is_continued(
 async def test_sigterm_hands_a_run_back_without_costing_an_attempt(
     pool: Pool, start_runner: StartRunner, model: ScriptedModel
 ) -> None:
-    first = start_runner(CHATMIND_DRAIN="0.2")
+    first = start_runner(CHATMIND_JOBS__DRAIN="0.2")
     session = await seed_session(pool)
     model.add(text="never said", gate="middle", after=1)
     model.add(text="The answer.")
@@ -243,7 +243,7 @@ async def _stands_at_gate(model: ScriptedModel) -> bool:
 async def test_a_full_runner_lets_go_of_its_parked_wake_ups_when_it_stops(
     pool: Pool, start_runner: StartRunner, model: ScriptedModel
 ) -> None:
-    first = start_runner(CHATMIND_DRAIN="0.2", CHATMIND_SLOTS="1", CHATMIND_LEASE__WAKE_AFTER="3600")
+    first = start_runner(CHATMIND_JOBS__DRAIN="0.2", CHATMIND_JOBS__SLOTS="1")
     sessions = [await seed_session(pool) for _ in range(3)]
     model.add(text="never said", gate="middle", after=1)
     model.add(text="The answer.", times=0)
@@ -252,7 +252,7 @@ async def test_a_full_runner_lets_go_of_its_parked_wake_ups_when_it_stops(
     began = time.monotonic()
     assert await asyncio.to_thread(first.terminate) == 0
     assert time.monotonic() - began < 8
-    start_runner(CHATMIND_LEASE__WAKE_AFTER="3600")
+    start_runner()
     for run_id in runs:
         assert (await finished(pool, run_id, within=12))["reason"] == "completed"
 

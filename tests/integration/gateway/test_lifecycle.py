@@ -73,6 +73,18 @@ def test_keys_are_issued_checked_and_revoked_from_the_command_line(database_url:
     assert admin(environment, "check-key", stdin=key).returncode == 1
 
 
+def test_a_key_may_end_by_itself(database_url: str) -> None:
+    environment = {"DATABASE_URL": database_url}
+    issue = ("issue-key", "--tenant", "default", "--name", "local", "--expires-in-days")
+    key = admin(environment, *issue, "0.5").stdout.strip()
+    assert admin(environment, "check-key", stdin=key).returncode == 0
+    shortest = admin(environment, *issue, "0.00000000001").stdout.strip()  # within a microsecond
+    assert admin(environment, "check-key", stdin=shortest).returncode == 1
+    for wrong in ("0", "-1", "nan", "1e9", "soon"):
+        with pytest.raises(SystemExit):
+            main([*issue, wrong])
+
+
 def test_the_command_says_what_is_wrong(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", database_url)
     file = tmp_path / "key"

@@ -81,7 +81,7 @@ async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterat
             "DATABASE_URL": database_url,
             "RABBITMQ_URL": rabbitmq_url,
             "CHATMIND_MODELS_FILE": str(models_file),
-            "CHATMIND_LEASES__SWEEP_EVERY": "0.2",
+            "CHATMIND_LEASE__SWEEP_EVERY": "0.2",
         }
         home = Home(stack, pool, embeddings, environment)
         yield home

@@ -38,7 +38,7 @@ async def test_a_worker_killed_at_any_stage_leaves_nothing_half_done(home: Home,
 
 async def test_a_document_that_kills_its_workers_is_given_up(home: Home) -> None:
     library = await Library.create(home.pool)
-    service = home.start_ingestion(CHATMIND_FAILPOINT="document_parsed=kill", CHATMIND_LEASES__MAX_ATTEMPTS="2")
+    service = home.start_ingestion(CHATMIND_FAILPOINT="document_parsed=kill", CHATMIND_LEASE__MAX_ATTEMPTS="2")
     document_id = await library.upload(chapters("deadly", 3))
     for _ in range(2):
         await asyncio.to_thread(service.process.wait, SECONDS)
@@ -66,7 +66,7 @@ async def test_a_terminated_worker_hands_its_document_back(home: Home) -> None:
 
 async def test_a_frozen_worker_changes_nothing_when_it_thaws(home: Home) -> None:
     library = await Library.create(home.pool, embed="body")
-    short = {"CHATMIND_LEASES__LEASE": "2", "CHATMIND_LEASES__RENEW_EVERY": "0.5", "CHATMIND_LEASES__WAKE_AFTER": "1"}
+    short = {"CHATMIND_LEASE__LEASE": "2", "CHATMIND_LEASE__RENEW_EVERY": "0.5"}
     frozen = home.start_ingestion(**short)
     document_id = await home.hold_in_the_middle(library, "held")
     frozen.pause()
@@ -84,7 +84,7 @@ async def test_a_frozen_worker_changes_nothing_when_it_thaws(home: Home) -> None
 
 async def test_documents_fail_when_the_embeddings_server_stays_down(home: Home) -> None:
     library = await Library.create(home.pool)
-    home.start_ingestion(CHATMIND_WORK__EMBED_RETRY="0.1", CHATMIND_LEASES__MAX_ATTEMPTS="2")
+    home.start_ingestion(CHATMIND_WORK__EMBED_RETRY="0.1", CHATMIND_LEASE__MAX_ATTEMPTS="2")
     await home.embeddings.stop()
     document = await library.until(await library.upload(chapters("vain", 3)), "failed", seconds=SECONDS)
     assert document["error"]["code"] == "embedding_unavailable"
@@ -95,13 +95,13 @@ async def test_a_document_whose_wake_up_was_lost_is_found(home: Home) -> None:
     library = await Library.create(home.pool, embed="body")
     document_id = await library.upload(chapters("forgotten", 2))
     await home.pool.execute("DELETE FROM outbox")
-    home.start_ingestion(CHATMIND_LEASES__WAKE_AFTER="0.5")
+    home.start_ingestion()
     await library.assert_ready(document_id, 2)
 
 
 async def test_a_deleted_queue_costs_no_document(home: Home) -> None:
     library = await Library.create(home.pool, embed="body")
-    home.start_ingestion(CHATMIND_LEASES__WAKE_AFTER="1")
+    home.start_ingestion()
     document_ids = [await home.hold_in_the_middle(library, "held")]
     document_ids += [await library.upload(chapters(f"pending{number}", 2), f"{number}.md") for number in range(5)]
     vhost = home.environment["RABBITMQ_URL"].rsplit("/", 1)[1]

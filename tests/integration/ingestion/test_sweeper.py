@@ -1,32 +1,41 @@
-"""Which documents the sweeper wakes, and which it leaves alone."""
+"""Which documents the sweeper takes away from their worker, and which it leaves alone."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from uuid import UUID
 
 import asyncpg
 import pytest
 
-from services.ingestion.sweeper import Sweeper
+from services.ingestion.store import DocumentStore
 from shared.db.pool import Pool
+from shared.hints import HintMessage
 from shared.ids import new_id
 from shared.leases import PRESENCE_CLASS, LeaseSettings
 from tests.integration.ingestion.library import Library
 
-LEASES = LeaseSettings(lease=30, wake_after=15)
+LEASES = LeaseSettings(lease=30)
 
 
-def sweeper(pool: Pool, room: int = 100) -> Sweeper:
-    async def room_left() -> int:
-        return room
+class NoHints:
+    """Nobody listens."""
 
-    return Sweeper(pool, LEASES, room_left, lambda: None)
+    def send(self, hint: HintMessage) -> None:
+        pass
 
 
-async def asleep(library: Library, change: str) -> UUID:
-    """A queued document without a wake-up, changed by an SQL assignment list."""
-    document_id = await library.upload(change, f"{change}.md")
-    await library.pool.execute("DELETE FROM outbox")
-    await library.pool.execute(f"UPDATE document SET {change} WHERE id = $1", document_id)
+def store_of(pool: Pool, owner: UUID | None = None) -> DocumentStore:
+    return DocumentStore(pool, owner or new_id(), LEASES, NoHints())
+
+
+async def claimed(library: Library, text: str, owner: UUID) -> UUID:
+    """A document that an owner works on, under a lease of some seconds' age."""
+    document_id = await library.upload(text)
+    documents = await store_of(library.pool, owner).claim(10, [])
+    assert [document.id for document in documents] == [document_id]
+    await library.pool.execute(
+        "UPDATE document SET lease_until = lease_until - interval '10 seconds' WHERE id = $1", document_id
+    )
     return document_id
 
 
@@ -45,49 +54,78 @@ async def living_owner(database_url: str) -> AsyncIterator[UUID]:
     await connection.close()
 
 
-@pytest.mark.parametrize(
-    ("change", "woken"),
-    [
-        ("not_before = now() - interval '16 seconds'", 1),
-        ("not_before = now() - interval '14 seconds'", 0),
-        ("lease_until = now() - interval '1 second', not_before = now()", 1),
-        ("lease_until = now() - interval '1 second', not_before = now() + interval '9 seconds'", 0),
-        ("state = 'ready', not_before = now() - interval '1 hour'", 0),
-        ("state = 'failed', not_before = now() - interval '1 hour'", 0),
-        ("state = 'embedding', lease_until = now() - interval '1 second'", 1),
-    ],
-)
-async def test_only_what_is_due_and_forgotten_is_woken(library: Library, change: str, woken: int) -> None:
-    document_id = await asleep(library, change)
-    assert await sweeper(library.pool).sweep() == woken
-    bodies = await library.pool.fetch("SELECT kind, subject_id, body FROM outbox")
-    expected = library.command(document_id)
-    assert [(row["kind"], row["subject_id"]) for row in bodies] == [("IngestDocument", document_id)] * woken
-    assert [expected.model_validate_json(row["body"]) for row in bodies] == [expected] * woken
-
-
-async def test_a_document_is_woken_once_in_a_while(library: Library) -> None:
-    await asleep(library, "not_before = now() - interval '1 hour'")
-    assert await sweeper(library.pool).sweep() == 1
-    assert await sweeper(library.pool).sweep() == 0  # its wake-up is in the outbox
-    await library.pool.execute("DELETE FROM outbox")
-    assert await sweeper(library.pool).sweep() == 0  # it has just been sent
-
-
-async def test_nothing_is_added_to_a_long_queue(library: Library) -> None:
-    for number in range(3):
-        await asleep(library, f"not_before = now() - interval '{number + 1} hours'")
-    assert await sweeper(library.pool, room=0).sweep() == 0
-    assert await sweeper(library.pool, room=2).sweep() == 2
-
-
-async def test_leases_of_the_dead_end_at_once_and_those_of_the_living_last(
+async def test_the_document_of_a_living_owner_stays_and_that_of_a_dead_one_is_queued_with_an_event(
     library: Library, living_owner: UUID
 ) -> None:
-    held = "state = 'parsing', lease_owner = '{}', lease_until = now() + interval '{} seconds'"
-    await asleep(library, held.format(living_owner, 20))
-    just_taken = await asleep(library, held.format(new_id(), 29))
-    dead = await asleep(library, held.format(new_id(), 20))
-    assert await sweeper(library.pool).sweep() == 1
-    assert await library.pool.fetchval("SELECT subject_id FROM outbox") == dead
-    assert (await library.document(just_taken))["lease_owner"] is not None
+    kept = await claimed(library, "kept", living_owner)
+    abandoned = await claimed(library, "abandoned", new_id())
+
+    assert await store_of(library.pool).requeue_abandoned([]) == [abandoned]
+
+    document = await library.document(abandoned)
+    assert (document["state"], document["lease_owner"], document["lease_until"]) == ("queued", None, None)
+    assert (await library.events(abandoned))[-1]["state"] == "queued"
+    assert (await library.document(kept))["state"] == "parsing"
+    assert [document.id for document in await store_of(library.pool).claim(10, [])] == [abandoned]
+
+
+async def test_a_lapsed_lease_counts_even_of_a_living_owner(library: Library, living_owner: UUID) -> None:
+    document_id = await claimed(library, "late", living_owner)
+    await library.pool.execute("UPDATE document SET lease_until = now() - interval '1 s' WHERE id = $1", document_id)
+
+    assert await store_of(library.pool).requeue_abandoned([]) == [document_id]
+
+
+async def test_a_fresh_lease_is_left_alone(library: Library) -> None:
+    await library.upload("fresh")
+    assert len(await store_of(library.pool).claim(10, [])) == 1
+
+    assert await store_of(library.pool).requeue_abandoned([]) == []
+
+
+async def test_a_process_queues_again_what_it_has_and_does_not_work_on(library: Library, living_owner: UUID) -> None:
+    dropped, held = await claimed(library, "dropped", living_owner), await claimed(library, "held", living_owner)
+
+    assert await store_of(library.pool, living_owner).requeue_abandoned([held]) == [dropped]
+    assert (await library.document(dropped))["attempts"] == 0
+
+
+@pytest.mark.parametrize("state", ["ready", "failed", "queued"])
+async def test_what_nobody_works_on_is_left_alone(library: Library, state: str) -> None:
+    document_id = await library.upload(state)
+    await library.pool.execute("UPDATE document SET state = $2 WHERE id = $1", document_id, state)
+
+    assert await store_of(library.pool).requeue_abandoned([]) == []
+    assert (await library.document(document_id))["state"] == state
+
+
+async def test_sweepers_at_once_find_each_document_once(library: Library) -> None:
+    other = await Library.create(library.pool)
+    documents = [await claimed(home, str(number), new_id()) for number in range(3) for home in (library, other)]
+
+    found = await asyncio.gather(*(store_of(library.pool).requeue_abandoned([]) for _ in range(5)))
+
+    assert sorted(document_id for ids in found for document_id in ids) == sorted(documents)
+
+
+async def test_documents_are_claimed_in_turns_over_tenants(library: Library) -> None:
+    other = await Library.create(library.pool)
+    for number in range(20):
+        await library.upload(f"crowd {number}", f"{number}.md")
+    lone = await other.upload("lone")
+
+    first = [document.id for _ in range(3) for document in await store_of(library.pool).claim(1, [])]
+
+    assert lone in first
+
+
+async def test_documents_that_failed_and_are_tried_again_queue_behind_others(library: Library) -> None:
+    other = await Library.create(library.pool)
+    again = [await library.upload(f"again {number}", f"{number}.md") for number in range(10)]
+    await library.pool.execute("UPDATE document SET state = 'failed'")
+    await library.pool.execute("UPDATE document SET state = 'queued' WHERE id = ANY ($1::uuid[])", again)
+    lone = await other.upload("lone")
+
+    first = [document.id for _ in range(3) for document in await store_of(library.pool).claim(1, [])]
+
+    assert lone in first

@@ -20,7 +20,7 @@ from shared.ids import new_id
 from shared.rpc import DEADLINE_HEADER, QuestionFailed, RpcClient
 from shared.service import background, consumer_check, make_broker
 from shared.settings import CommonSettings
-from shared.topology import QUESTIONS
+from shared.topology import QUESTIONS, REPLY_EXCHANGE, declare_own_queue
 from tests.integration.retrieval.library import Base, FixedEmbedder, Library
 from tests.support.waiting import eventually
 
@@ -102,9 +102,11 @@ async def ask_raw(url: str, body: bytes, headers: dict[str, Any] | None = None) 
         replies.put_nowait(message.body)
 
     async with raw_channel(url) as channel:
-        queue = await channel.get_queue("amq.rabbitmq.reply-to", ensure=False)
+        exchange = await channel.declare_exchange(REPLY_EXCHANGE, durable=True)
+        queue = await declare_own_queue(channel, "test", "replies")
+        await queue.bind(exchange, queue.name)
         await queue.consume(take, no_ack=True)
-        message = aio_pika.Message(body, reply_to="amq.rabbitmq.reply-to", correlation_id="1", headers=headers)
+        message = aio_pika.Message(body, reply_to=queue.name, correlation_id="1", headers=headers)
         await channel.default_exchange.publish(message, QUESTIONS)
         async with asyncio.timeout(10):
             answer: dict[str, Any] = orjson.loads(await replies.get())
@@ -150,7 +152,7 @@ async def test_an_expired_question_is_never_searched(service: Service) -> None:
     async with raw_channel(service.url) as channel:
         past = int(time.time() * 1000) - 1
         await channel.default_exchange.publish(
-            aio_pika.Message(expired, reply_to="amq.rabbitmq.reply-to.x", headers={DEADLINE_HEADER: past}), QUESTIONS
+            aio_pika.Message(expired, reply_to="test.replies.x", headers={DEADLINE_HEADER: past}), QUESTIONS
         )
 
     await service.ask("later")  # the queue is in order: when this one is answered, the expired one was looked at

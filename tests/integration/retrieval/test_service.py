@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -183,6 +184,42 @@ async def test_a_question_outlives_the_process_that_took_it(retrieval: Retrieval
     retrieval.process.start()
 
     assert len((await answer).hits) == 2
+
+
+async def test_twenty_questions_outlive_the_process_that_had_them(retrieval: Retrieval) -> None:
+    """It is killed with all of them in its hands; another one answers each, within the deadline and by one retry at most."""
+    assert await eventually(retrieval.answers)
+    retrieval.embeddings.hold_after(0)
+    asked = [asyncio.create_task(retrieval.ask(f"held {n}", deadline=60)) for n in range(20)]
+    await retrieval.embeddings.held.wait()
+
+    retrieval.process.kill()
+    retrieval.embeddings.release()
+    retrieval.process.start()
+
+    assert [len(result.hits) for result in await asyncio.gather(*asked)] == [2] * 20
+
+
+async def test_a_dead_service_costs_its_askers_their_deadline_and_late_questions_are_never_searched(
+    retrieval: Retrieval,
+) -> None:
+    assert await eventually(retrieval.answers)
+    retrieval.process.kill()
+    started = time.monotonic()
+
+    async def outcome(query: str) -> tuple[str, bool]:
+        with pytest.raises(QuestionFailed) as failure:
+            await retrieval.ask(query, deadline=2)
+        return failure.value.code, failure.value.retryable
+
+    outcomes = await asyncio.gather(*(outcome(f"late {n}") for n in range(20)))
+
+    assert time.monotonic() - started < 4
+    assert set(outcomes) == {("question_timeout", True)}
+    retrieval.process.start()
+    retrieval.process.wait_ready()
+    assert await eventually(retrieval.answers)
+    assert not [text for text in retrieval.embeddings.texts if "late" in text]
 
 
 async def test_it_is_not_ready_without_its_database(stack: Stack, retrieval: Retrieval) -> None:

@@ -14,6 +14,7 @@ from shared.contracts.base import Contract
 from shared.ids import new_id
 from shared.rpc import RpcClient, answer_within
 from shared.service import background
+from shared.topology import QUESTION_EXCHANGE
 from tests.support.waiting import eventually
 
 
@@ -70,6 +71,7 @@ async def answering(rabbitmq_url: str, answerer: Answerer) -> AsyncIterator[None
     async with connection:
         channel = await connection.channel(publisher_confirms=False)
         queue = await channel.declare_queue(answerer.queue)
+        await queue.bind(await channel.declare_exchange(QUESTION_EXCHANGE, durable=True), answerer.queue)
         await queue.consume(answerer.take, no_ack=True)
         yield
         if not channel.is_closed:

@@ -1,21 +1,42 @@
 """What the tests of leases and conversations do with a run, in their words."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from services.agent_runner.settings import MemorySettings
+from services.agent_runner.store import RunStore
 from shared.contracts.hints import EventFrame
-from shared.conversation import Advance, ClaimedRun, Ending, advance_run, claim_run
+from shared.conversation import Advance, ClaimedRun, Ending, advance_run, claim_runs
 from shared.db.pool import Pool
 from shared.ids import new_id
+from shared.leases import LeaseSettings
 
 LEASE = timedelta(seconds=30)
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 
 async def claim(pool: Pool, run_id: UUID, owner: UUID | None = None) -> ClaimedRun | None:
+    """Claims this very run by putting it first in the fair order, or nothing."""
     async with pool.acquire() as connection:
-        return await claim_run(connection, run_id, owner or new_id(), LEASE)
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute("UPDATE run SET fair_tag = -1 WHERE id = $1", run_id)
+        runs = await claim_runs(connection, owner or new_id(), LEASE, 1)
+        if [run.run_id for run in runs] != [run_id]:
+            await transaction.rollback()
+            return None
+        await transaction.commit()
+        return runs[0]
+
+
+async def claim_next(
+    pool: Pool, limit: int = 1, without: Sequence[UUID] = (), owner: UUID | None = None
+) -> list[ClaimedRun]:
+    """Claims what is next, as runners do."""
+    async with pool.acquire() as connection:
+        return await claim_runs(connection, owner or new_id(), LEASE, limit, without)
 
 
 async def claimed(pool: Pool, run_id: UUID, owner: UUID | None = None) -> ClaimedRun:
@@ -40,6 +61,13 @@ async def cancel(pool: Pool, run_id: UUID, session_id: UUID) -> list[EventFrame]
 
 
 async def expire(pool: Pool, run_id: UUID) -> None:
+    """As if the lease had run out and a sweeper had seen it."""
+    await let_lapse(pool, run_id)
+    store = RunStore(pool, new_id(), LeaseSettings(max_backoff=0), MemorySettings())
+    assert run_id in await store.requeue_abandoned([])
+
+
+async def let_lapse(pool: Pool, run_id: UUID) -> None:
     """As if the lease had run out."""
     await pool.execute("UPDATE run SET lease_until = now() - interval '1 second' WHERE id = $1", run_id)
 

@@ -78,6 +78,14 @@ async def test_sending_never_waits_and_drops_what_is_too_much(rabbitmq_url: str)
     assert publisher._waiting.qsize() == hints._MAX_WAITING
 
 
+async def test_large_hints_are_dropped_by_their_size(rabbitmq_url: str) -> None:
+    publisher = HintPublisher(rabbitmq_url, "test")
+    text = "x" * 100_000
+    for n in range(1000):
+        publisher.send(MessageDelta(stream_id=new_id(), message_id=new_id(), offset=n, text=text))
+    assert 300 < publisher._waiting.qsize() < 340  # 32 MiB of them
+
+
 async def test_events_that_are_too_large_are_left_to_the_table() -> None:
     stream_id = new_id()
     small = EventFrame(seq=7, type="message.created", data="x" * 1000)

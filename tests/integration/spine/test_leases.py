@@ -23,10 +23,12 @@ from tests.integration.spine.conversations import (
     advance,
     cancel,
     claim,
+    claim_next,
     claimed,
     contents,
     expire,
     finish,
+    let_lapse,
     step,
     woken,
 )
@@ -51,11 +53,9 @@ def store_of(pool: Pool, owner: UUID) -> RunStore:
 async def test_of_ten_claims_at_once_one_wins(pool: Pool) -> None:
     run_id = await post(pool, await seed_session(pool), "hello")
 
-    claims = await asyncio.gather(*(claim(pool, run_id) for _ in range(10)))
+    claims = await asyncio.gather(*(claim_next(pool) for _ in range(10)))
 
-    winners = [run for run in claims if run is not None]
-    assert len(winners) == 1
-    assert (winners[0].epoch, winners[0].attempts) == (1, 1)
+    assert [(run.run_id, run.epoch, run.attempts) for runs in claims for run in runs] == [(run_id, 1, 1)]
 
 
 async def test_of_ten_claims_on_an_expired_lease_one_wins(pool: Pool) -> None:
@@ -63,9 +63,9 @@ async def test_of_ten_claims_on_an_expired_lease_one_wins(pool: Pool) -> None:
     await claimed(pool, run_id)
     await expire(pool, run_id)
 
-    winners = [run for run in await asyncio.gather(*(claim(pool, run_id) for _ in range(10))) if run is not None]
+    claims = await asyncio.gather(*(claim_next(pool) for _ in range(10)))
 
-    assert [(run.epoch, run.attempts) for run in winners] == [(2, 2)]
+    assert [(run.run_id, run.epoch, run.attempts) for runs in claims for run in runs] == [(run_id, 2, 2)]
 
 
 async def test_a_lease_that_stands_is_respected(pool: Pool) -> None:
@@ -101,9 +101,9 @@ async def test_renewing_keeps_what_is_ours_and_names_what_is_not(pool: Pool) -> 
     runs = [await post(pool, await seed_session(pool), "hello") for _ in range(4)]
     for run_id, owner in zip(runs, (mine, mine, mine, theirs), strict=True):
         await claimed(pool, run_id, owner)
-    await expire(pool, runs[0])
     await expire(pool, runs[1])
     await claimed(pool, runs[1], theirs)
+    await let_lapse(pool, runs[0])
 
     kept = set(await store_of(pool, mine).renew(runs))
 
@@ -128,19 +128,57 @@ async def test_a_released_run_is_woken_and_its_attempt_forgotten(pool: Pool) -> 
     assert await claim(pool, run_id) is None
 
 
-async def test_the_sweeper_wakes_expired_and_forgotten_runs_once(pool: Pool) -> None:
-    expired, forgotten, fresh = [await post(pool, await seed_session(pool), "hello") for _ in range(3)]
-    await woken(pool)
-    await claimed(pool, expired)
-    await pool.execute("UPDATE run SET lease_until = now() - interval '1 s', wake_at = now() WHERE id = $1", expired)
-    await pool.execute("UPDATE run SET wake_at = now() WHERE id = $1", forgotten)
-    stores = [store_of(pool, new_id()) for _ in range(5)]
+async def test_of_five_sweepers_at_once_one_queues_what_lapsed_and_all_leave_the_rest(pool: Pool) -> None:
+    lapsed, standing = [await post(pool, await seed_session(pool), "hello") for _ in range(2)]
+    for run_id in (lapsed, standing):
+        await claimed(pool, run_id)
+    await let_lapse(pool, lapsed)
 
-    await asyncio.gather(*(store.sweep(100) for store in stores))
+    found = await asyncio.gather(*(store_of(pool, new_id()).requeue_abandoned([]) for _ in range(5)))
 
-    assert sorted(await woken(pool)) == sorted([expired, forgotten])
-    assert await claim(pool, expired) is not None
-    assert await claim(pool, fresh) is not None
+    assert [run_id for run_ids in found for run_id in run_ids] == [lapsed]
+    assert [run.run_id for run in await claim_next(pool, 9)] == [lapsed]
+
+
+async def test_a_process_queues_again_what_it_has_and_does_not_work_on(pool: Pool) -> None:
+    """The database went away between the commit of a claim and its answer: the owner lives, and knows nothing of the run."""
+    owner = new_id()
+    dropped, held = [await post(pool, await seed_session(pool), "hello") for _ in range(2)]
+    for run_id in (dropped, held):
+        await claimed(pool, run_id, owner)
+    assert await store_of(pool, owner).requeue_abandoned([held]) == [], "it may be about to begin"
+    for run_id in (dropped, held):
+        await age_lease(pool, run_id)
+
+    assert await store_of(pool, owner).requeue_abandoned([held]) == [dropped]
+    (run,) = await claim_next(pool, 10)
+    assert (run.run_id, run.attempts) == (dropped, 1)
+
+
+async def test_a_session_that_somebody_holds_is_passed_over(pool: Pool) -> None:
+    held, free = [await seed_session(pool) for _ in range(2)]
+    runs = [await post(pool, session, "hello") for session in (held, free)]
+    async with pool.acquire() as connection, connection.transaction():
+        await connection.execute("SELECT FROM chat_session WHERE id = $1 FOR UPDATE", held.session_id)
+        assert [run.run_id for run in await asyncio.wait_for(claim_next(pool, 10), 5)] == [runs[1]]
+    assert [run.run_id for run in await claim_next(pool, 10)] == [runs[0]]
+
+
+async def test_a_run_that_is_abandoned_again_and_again_waits_longer_and_longer(pool: Pool) -> None:
+    """Full jitter: a random part of 2^attempts seconds. The first time at once: a process died, the run is hardly the reason."""
+    run_id = await post(pool, await seed_session(pool), "hello")
+    delays: dict[int, list[float]] = {}
+    for attempt in (1, 2, 3) * 8:
+        await pool.execute("UPDATE run SET attempts = $2, not_before = now() WHERE id = $1", run_id, attempt - 1)
+        await claimed(pool, run_id)
+        await let_lapse(pool, run_id)
+        assert await store_of(pool, new_id()).requeue_abandoned([]) == [run_id]
+        query = "SELECT extract(epoch FROM not_before - now())::float8 FROM run WHERE id = $1"
+        delays.setdefault(attempt, []).append(await pool.fetchval(query, run_id))
+
+    assert max(delays[1]) <= 0
+    assert 0.5 < max(delays[2]) <= 4
+    assert 1 < max(delays[3]) <= 8  # eight draws that all fall below an eighth: once in 16 million
 
 
 def start_owner(database_url: str) -> subprocess.Popen[str]:
@@ -161,9 +199,9 @@ async def test_a_fresh_lease_is_left_alone_and_an_older_one_of_an_absent_owner_i
     await claimed(pool, run_id)
     sweeper = store_of(pool, new_id())
 
-    assert await sweeper.sweep(100) == 0
+    assert await sweeper.requeue_abandoned([]) == []
     await age_lease(pool, run_id)
-    assert await sweeper.sweep(100) == 1
+    assert await sweeper.requeue_abandoned([]) == [run_id]
 
 
 async def test_a_killed_owner_is_found_within_one_sweep(pool: Pool, database_url: str) -> None:
@@ -178,16 +216,15 @@ async def test_a_killed_owner_is_found_within_one_sweep(pool: Pool, database_url
         await age_lease(pool, run_id)
         sweeper = store_of(pool, new_id())
 
-        assert await sweeper.sweep(100) == 0, "the owner lives"
+        assert await sweeper.requeue_abandoned([]) == [], "the owner lives"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         await eventually(lambda: is_gone(pool))
-        assert await sweeper.sweep(100) == 1
+        assert await sweeper.requeue_abandoned([]) == [run_id]
     finally:
         process.kill()
         process.wait()
         process.stdout.close()
-    assert await woken(pool) == [run_id]
     assert (await claimed(pool, run_id)).epoch == 2
 
 
@@ -296,6 +333,6 @@ async def test_sweepers_see_owners_whose_hash_is_negative_too(pool: Pool, databa
         await eventually(lambda: is_present(pool))
         await claimed(pool, run_id, presence.owner)
         await age_lease(pool, run_id)
-        assert await sweeper.sweep(100) == 0
+        assert await sweeper.requeue_abandoned([]) == []
     await eventually(lambda: is_gone(pool))
-    assert await sweeper.sweep(100) == 1
+    assert await sweeper.requeue_abandoned([]) == [run_id]

@@ -1,7 +1,7 @@
 """The outbox on real PostgreSQL and RabbitMQ: no row is lost, whatever happens to queues and relays."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from uuid import UUID
 
 import aio_pika
@@ -14,7 +14,7 @@ from shared.db.pool import Pool
 from shared.ids import new_id
 from shared.outbox import OutboxRelay, add_to_outbox
 from shared.service import background
-from shared.topology import RUNS, declare_all, kind_of
+from shared.topology import RUNS, declare_all, declare_wake_ups, kind_of
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
 
@@ -128,11 +128,11 @@ async def test_what_the_broker_refuses_stays_and_holds_up_nobody(
     monkeypatch.setattr(outbox, "QUEUE_OF_KIND", {"ExecuteRun": RUNS, "Lost": "nowhere"})
     rounds: list[float] = []
 
-    async def declare_and_count(channel: AbstractChannel) -> None:
+    async def declare_and_count(channel: AbstractChannel, queues: Collection[str]) -> None:
         rounds.append(time.monotonic())
-        await declare_all(channel)
+        await declare_wake_ups(channel, queues)
 
-    monkeypatch.setattr(outbox, "declare_all", declare_and_count)
+    monkeypatch.setattr(outbox, "declare_wake_ups", declare_and_count)
     relay = OutboxRelay(pool, rabbitmq_url, "test")
     await write_rows(pool, 1, "Lost")
     runs = await write_rows(pool, 2)

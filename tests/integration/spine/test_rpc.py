@@ -10,6 +10,7 @@ from shared.errors import CodedError
 from shared.ids import new_id
 from shared.rpc import DEADLINE_HEADER, QuestionFailed, RpcClient
 from shared.service import background
+from shared.topology import QUESTION_EXCHANGE
 from tests.integration.spine.conftest import Answerer, Ask, Reply, answering
 from tests.support.stack import Stack
 from tests.support.waiting import eventually
@@ -95,6 +96,17 @@ async def test_a_lost_question_is_asked_again(client: RpcClient, answerer: Answe
 
     answerer.answer = answer
     assert (await client.ask(answerer.queue, Ask(text="q"), Reply, deadline=3)).text == "second"
+    assert answerer.arrived == ["q", "q"]
+
+
+async def test_a_question_that_is_never_answered_is_asked_twice_and_no_more(
+    client: RpcClient, answerer: Answerer
+) -> None:
+    answerer.gate.clear()
+    with pytest.raises(QuestionFailed) as failed:
+        await client.ask(answerer.queue, Ask(text="q"), Reply, deadline=1.5)
+
+    assert (failed.value.code, failed.value.retryable) == ("question_timeout", True)
     assert answerer.arrived == ["q", "q"]
 
 
@@ -225,7 +237,8 @@ async def test_a_lost_connection_fails_what_waits_and_asks_again(
     answerer = Answerer()
     async with await aio_pika.connect(rabbitmq_url) as connection:
         channel = await connection.channel()
-        await channel.declare_queue(answerer.queue, durable=True)
+        queue = await channel.declare_queue(answerer.queue, durable=True)
+        await queue.bind(await channel.declare_exchange(QUESTION_EXCHANGE, durable=True), answerer.queue)
     waiting = [asyncio.ensure_future(_outcome(client, answerer.queue, retries)) for retries in (0, 5)]
 
     async def both_wait() -> bool:

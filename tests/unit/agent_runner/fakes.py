@@ -16,6 +16,7 @@ from services.agent_runner.models.types import (
 )
 from services.agent_runner.progress import RunProgress
 from services.agent_runner.steps import Agent, GrantedKnowledgeBase, StoredMessage, ToolContext, ToolResult
+from shared.contracts.tools import ToolEffect
 from shared.conversation import Advance
 from shared.errors import LeaseLost
 from shared.ids import new_id
@@ -28,10 +29,13 @@ def make_agent(max_steps: int = 20) -> Agent:
     return Agent("Guide", "Be brief.", "scripted", ("KnowledgeTool",), ModelOptions(), max_steps, (BASE,))
 
 
-def make_progress(messages: list[StoredMessage] | None = None, max_steps: int = 20) -> RunProgress:
-    """A run at its start, or where these messages of its own leave it."""
+def make_progress(
+    messages: list[StoredMessage] | None = None, max_steps: int = 20, started: dict[int, UUID] | None = None
+) -> RunProgress:
+    """A run at its start, or where these messages of its own, and the calls that were begun, leave it."""
     question = StoredMessage(RUN, "user", "question")
-    return RunProgress(new_id(), new_id(), RUN, make_agent(max_steps), [question, *(messages or [])], {})
+    messages = [question, *(messages or [])]
+    return RunProgress(new_id(), new_id(), RUN, make_agent(max_steps), messages, {}, attempt=3, started=started or {})
 
 
 def says(text: str) -> ModelReply:
@@ -64,14 +68,20 @@ class FakeTools:
     """Every call returns what `result` makes of it."""
 
     def __init__(
-        self, result: Callable[[ToolCall], ToolResult] = lambda call: ToolResult(f"result of {call.id}")
+        self,
+        result: Callable[[ToolCall], ToolResult] = lambda call: ToolResult(f"result of {call.id}"),
+        effect: ToolEffect = "read",
     ) -> None:
         self._result = result
+        self._effect = effect
         self.called: list[str] = []
         self.contexts: list[ToolContext] = []
 
     def specs(self, agent: Agent) -> tuple[ToolSpec, ...]:
         return tuple(ToolSpec(name, "", {"type": "object"}) for name in agent.tools)
+
+    def effect(self, agent: Agent, call: ToolCall) -> ToolEffect:
+        return self._effect
 
     async def call(self, agent: Agent, call: ToolCall, context: ToolContext) -> ToolResult:
         self.called.append(call.id)
@@ -109,5 +119,5 @@ class FakeDeltas:
     def add(self, message_id: UUID, text: str) -> None:
         self.texts.setdefault(message_id, []).append(text)
 
-    def flush(self) -> None:
+    def complete(self) -> None:
         pass

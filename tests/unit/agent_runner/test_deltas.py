@@ -33,6 +33,24 @@ async def test_text_is_gathered_and_offsets_count_characters() -> None:
     assert [(d.offset, d.text) for d in hints.sent] == [(0, "订单状态机"), (5, "!")]
 
 
+async def test_a_message_that_is_cut_off_is_what_was_sent_of_it() -> None:
+    hints, message_id = Hints(), new_id()
+    deltas = DeltaGatherer(new_id(), hints, 60)
+    deltas.add(message_id, "sent ")
+    deltas.flush()
+    deltas.add(message_id, "and waiting")
+    assert deltas.cut() == (message_id, "sent and waiting")
+    assert "".join(delta.text for delta in hints.sent) == "sent and waiting"
+    assert deltas.cut() is None
+
+
+async def test_a_message_that_is_complete_can_not_be_cut_off() -> None:
+    deltas = DeltaGatherer(new_id(), Hints(), 60)
+    deltas.add(new_id(), "whole")
+    deltas.complete()
+    assert deltas.cut() is None
+
+
 async def test_another_message_begins_at_zero() -> None:
     hints = Hints()
     deltas = DeltaGatherer(new_id(), hints, 60)

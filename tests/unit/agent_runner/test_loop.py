@@ -5,6 +5,7 @@ import pytest
 from services.agent_runner.loop import Loop
 from services.agent_runner.models.errors import ModelUnauthorizedError
 from services.agent_runner.models.types import ModelReply, ToolCall
+from services.agent_runner.ports import HandBack
 from services.agent_runner.settings import MemorySettings
 from services.agent_runner.steps import Agent, StoredMessage, ToolContext, ToolResult
 from shared.errors import ErrorInfo, LeaseLost
@@ -34,6 +35,31 @@ async def run_loop(
     model: FakeModel, tools: FakeTools, commit: FakeCommit, *own: StoredMessage, max_steps: int = 20
 ) -> None:
     await Loop(model, tools, MemorySettings()).run(make_progress(list(own), max_steps), commit, FakeDeltas())
+
+
+@pytest.mark.parametrize(
+    ("commits_before_the_end", "shape"),
+    [
+        (0, []),
+        (2, [("THINKING", None, None), ("EXECUTING", "think", None)]),
+        (3, [("THINKING", None, None), ("EXECUTING", "think", None), ("THINKING", "execute", None)]),
+    ],
+    ids=["before it begins", "before the tools", "before the next question to the model"],
+)
+async def test_a_process_that_stops_hands_the_run_back_where_a_step_is_done(
+    commits_before_the_end: int, shape: list[tuple[str | None, str | None, str | None]]
+) -> None:
+    tools, commit = FakeTools(), FakeCommit()
+    loop = Loop(
+        FakeModel(calls("a"), says("Never asked.")),
+        tools,
+        MemorySettings(),
+        stopping=lambda: len(commit.advances) >= commits_before_the_end,
+    )
+    with pytest.raises(HandBack):
+        await loop.run(make_progress([], 20), commit, FakeDeltas())
+    assert commit.shape == shape
+    assert len(tools.called) == (commits_before_the_end == 3)
 
 
 async def test_an_answer_is_one_commit_with_the_end() -> None:

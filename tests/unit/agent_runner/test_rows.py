@@ -6,7 +6,7 @@ import pytest
 
 from services.agent_runner import rows
 from services.agent_runner.models.types import ToolCall
-from services.agent_runner.steps import ToolResult
+from services.agent_runner.steps import OpenCall, ToolResult
 from shared.errors import ErrorInfo
 from shared.ids import new_id
 from shared.json_text import to_json
@@ -25,7 +25,9 @@ from shared.json_text import to_json
     ],
 )
 def test_arguments_are_json_where_the_database_takes_that_and_text_elsewhere(written: str, stored: object) -> None:
-    entry = rows.execute_entry(1, 1, ToolCall("c", "T", written), ToolResult("r"), new_id(), datetime.now(UTC))
+    entry = rows.execute_entry(
+        OpenCall(ToolCall("c", "T", written), 1, 1, 1), new_id(), ToolResult("r"), datetime.now(UTC)
+    )
     assert entry["arguments"] == stored
     assert "\0" not in to_json(entry)
 

@@ -1,34 +1,38 @@
 """The toolbox: what the model gets back whatever it or a tool does wrong."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 
 from services.agent_runner.models.types import ToolCall, ToolSpec
 from services.agent_runner.settings import ToolSettings
-from services.agent_runner.steps import Agent, ToolContext, ToolEffect, ToolResult
+from services.agent_runner.steps import Agent, ToolContext, ToolResult
+from services.agent_runner.tools.base import OutcomeLost, ToolFailed
 from services.agent_runner.tools.clock import CurrentTimeTool
 from services.agent_runner.tools.knowledge import KnowledgeTool
 from services.agent_runner.tools.toolbox import Toolbox
 from shared.contracts.questions import RunScope, SearchKnowledge, SearchResult
+from shared.contracts.tools import ToolEffect
 from shared.ids import new_id
 from shared.rpc import QuestionFailed
 from tests.support.retrieval_double import make_hit
 from tests.unit.agent_runner.fakes import BASE, make_agent
 
-CONTEXT = ToolContext(new_id(), new_id(), new_id(), hits_before=3)
+CONTEXT = ToolContext(new_id(), new_id(), new_id(), hits_before=3, idempotency_key="r:1:1", attempt=1)
+PROBED = ToolCall("1", "KnowledgeTool", "{}")
 
 
 class Probe:
     """A tool under the name of the agent's only one."""
 
     name = "KnowledgeTool"
-    effect: ToolEffect = "read"
+    timeout = None
 
-    def __init__(self, outcome: str) -> None:
+    def __init__(self, outcome: str, effect: ToolEffect = "read") -> None:
         self._outcome = outcome
+        self.effect = effect
 
     def spec(self, agent: Agent) -> ToolSpec | None:
         return ToolSpec(self.name, agent.name, {})
@@ -38,6 +42,10 @@ class Probe:
             raise RuntimeError("secret detail")
         if self._outcome == "hang":
             await asyncio.Event().wait()
+        if self._outcome == "lost":
+            raise OutcomeLost("the connection broke")
+        if self._outcome == "refused":
+            raise ToolFailed("no")
         return ToolResult("x" * 1000)
 
 
@@ -58,6 +66,35 @@ async def test_failures_are_results_with_a_code(outcome: str, arguments: str, co
     assert result.error.code == code
     assert orjson.loads(result.content)["error"]["code"] == code
     assert "secret" not in result.content
+
+
+@pytest.mark.parametrize("outcome", ["lost", "hang", "crash"])
+async def test_only_a_call_that_must_not_be_made_twice_can_have_an_unknown_outcome(outcome: str) -> None:
+    for effect, uncertain in (("read", False), ("keyed", False), ("once", True)):
+        probe = Probe(outcome, cast(ToolEffect, effect))
+        result = await Toolbox([probe], ToolSettings(timeout=0.05)).call(make_agent(), PROBED, CONTEXT)
+        assert result.uncertain is uncertain
+        assert result.error is not None
+        assert (result.error.code == "outcome_unknown") is uncertain
+        assert orjson.loads(result.content)["error"]["code"] == result.error.code
+
+
+async def test_what_was_done_is_done_however_long_its_result_is() -> None:
+    settings = ToolSettings(max_result_chars=999)
+    result = await Toolbox([Probe("fine", "once")], settings).call(make_agent(), PROBED, CONTEXT)
+    assert (result.error, result.uncertain, orjson.loads(result.content)["done"]) == (None, False, True)
+
+
+async def test_a_refusal_is_certain() -> None:
+    result = await Toolbox([Probe("refused", "once")], ToolSettings()).call(make_agent(), PROBED, CONTEXT)
+    assert result.error is not None
+    assert (result.error.code, result.uncertain) == ("tool_failed", False)
+
+
+def test_a_call_that_is_refused_has_no_effect() -> None:
+    toolbox = Toolbox([Probe("fine", "once"), CurrentTimeTool()], ToolSettings())
+    assert toolbox.effect(make_agent(), PROBED) == "once"
+    assert toolbox.effect(make_agent(), ToolCall("1", "NoSuchTool", "{}")) == "read"
 
 
 async def test_a_tool_that_the_agent_may_not_use_is_refused() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 from services.gateway.settings import StreamSettings
 from services.gateway.sse import encode_event
 from services.gateway.streams import Streams
-from services.gateway.subscriptions import EventsUnavailable, Subscription
+from services.gateway.subscriptions import Audience, EventsUnavailable, Subscription
 from shared.contracts.hints import EventFrame, StreamAdvanced
 from shared.ids import new_id
 
@@ -63,7 +63,8 @@ class Table:
 @asynccontextmanager
 async def streams_over(table: Table, **settings: float) -> AsyncIterator[Streams]:
     """Streams at work. Polls are rare unless a test asks for them, so that hints are seen to work."""
-    streams = Streams(table, table, StreamSettings.model_validate({"poll_every": 30, **settings}))
+    limits = StreamSettings.model_validate({"poll_every": 30, **settings})
+    streams = Streams(table, table, Audience(limits), limits)
     task = asyncio.ensure_future(streams.run())
     yield streams
     task.cancel()

@@ -6,6 +6,7 @@ import pytest
 
 from services.gateway.sse import KEEP_ALIVE, RECONNECT, encode_event
 from services.gateway.streams import FutureEvent, UnknownStream
+from services.gateway.subscriptions import TooManyStreams
 from shared.contracts.hints import MessageDelta
 from shared.ids import new_id
 from tests.unit.gateway.event_table import (
@@ -127,6 +128,38 @@ async def test_a_table_that_is_away_ends_a_replay_and_not_a_live_stream() -> Non
         table.append()
         table.available = True
         assert await reader == encoded(4, 4)
+
+
+async def test_a_tenant_and_a_gateway_have_so_many_streams_and_a_closed_one_makes_room() -> None:
+    async with streams_over(Table(1), clients=3, clients_per_tenant=2) as streams:
+        first, _second = await subscribe(streams), await subscribe(streams)
+        with pytest.raises(TooManyStreams):
+            await subscribe(streams)
+        first.close()
+        first.close()
+        await subscribe(streams)
+        with pytest.raises(TooManyStreams):
+            await subscribe(streams)
+
+
+async def test_all_clients_together_are_bounded_and_only_slow_ones_are_dropped() -> None:
+    table = Table(0)
+    async with streams_over(table, buffer_bytes_in_all=2000) as streams:
+        quick, slow = await subscribe(streams), await subscribe(streams)
+        reader, slow_reader = await go_live(quick), await go_live(slow)
+        streams.take_hint(hint(table.append(frame(1, size=1500))))
+        assert await reader == await slow_reader == encode_event(frame(1, size=1500))
+        streams.take_hint(hint(table.append(frame(2, size=1500))))  # both have room: nothing waits for either
+        assert await receive(quick) == encode_event(frame(2, size=1500))
+        streams.take_hint(hint(table.append(frame(3, size=1500))))
+        assert await receive(quick) == encode_event(frame(3, size=1500))
+        late = await subscribe(streams, after=0)
+        assert await receive(late) is None, "no replay while too much is being sent"
+        assert await receive(slow) is None
+        for subscription in (quick, slow, late):
+            subscription.close()
+        again = await subscribe(streams, after=1)
+        assert await receive(again) == encode_event(frame(2, size=1500)) + encode_event(frame(3, size=1500))
 
 
 async def test_a_stream_without_listeners_is_not_watched_any_more() -> None:

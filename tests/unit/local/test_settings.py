@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 from supervisor.options import ServerOptions
 
+from deploy.local.accounts import SERVICES as ACCOUNTS
+from deploy.local.accounts import account_name
 from deploy.local.errors import StackError
 from deploy.local.port_check import check_ports
 from deploy.local.programs import list_programs
 from deploy.local.secret_files import load_or_create_password, write_secret
 from deploy.local.settings import StackSettings
 from deploy.local.supervision import Supervisor
+from shared.db import accounts
 
+SERVICES = {"gateway", "agent-runner", "ingestion", "retrieval"}
 EXTERNAL = {
     "DATABASE_URL": "postgresql://u:p@db.example/x",
     "RABBITMQ_URL": "amqp://u:p@mq.example/",
@@ -44,7 +48,7 @@ def test_a_given_url_is_used_and_its_server_not_started(
     for name, value in EXTERNAL.items():
         monkeypatch.setenv(name, value)
     plan = list_programs(StackSettings())
-    assert {name: plan.variables[name] for name in EXTERNAL} == EXTERNAL
+    assert {name: plan.of("gateway")[name] for name in EXTERNAL} == EXTERNAL
     assert {program.name for program in plan.programs} == {"gateway", "agent-runner", "ingestion", "retrieval"}
 
 
@@ -67,7 +71,9 @@ def test_a_missing_rabbitmq_server_is_named(settings: StackSettings, monkeypatch
         list_programs(settings)
 
 
-def test_supervisord_understands_its_configuration_and_finds_no_secret_in_it(settings: StackSettings) -> None:
+def test_supervisord_understands_its_configuration_and_tells_each_service_its_own_passwords(
+    settings: StackSettings,
+) -> None:
     programs = list_programs(settings)
     text = Supervisor(settings.state_dir).render(programs.programs)
     settings.logs.mkdir(parents=True)
@@ -80,9 +86,23 @@ def test_supervisord_understands_its_configuration_and_finds_no_secret_in_it(set
     assert set(understood) == {program.name for program in programs.programs}
     rabbitmq = next(program for program in programs.programs if program.name == "rabbitmq")
     assert understood["rabbitmq"].environment == dict(rabbitmq.variables)
-    passwords = [file.read_text() for file in settings.state_dir.glob("*.password")]
-    assert len(passwords) == 2
-    assert not any(password in text for password in passwords)
+    passwords = {file.name.split(".")[1]: file.read_text() for file in settings.state_dir.glob("postgres.*.password")}
+    passwords |= {
+        f"mq {file.name.split('.')[1]}": file.read_text() for file in settings.state_dir.glob("rabbitmq.*.password")
+    }
+    assert len(passwords) == 8
+    for name, process in understood.items():
+        environment = str(process.environment)
+        told = {whose.removeprefix("mq ") for whose, password in passwords.items() if password in environment}
+        assert told == ({name.replace("-", "_")} if name in SERVICES else set())
+    owners = [(settings.state_dir / f"{server}.password").read_text() for server in ("postgres", "rabbitmq")]
+    assert not any(password in text for password in owners)
+    assert not any(password in str(programs.variables) for password in [*owners, *passwords.values()])
+
+
+def test_accounts_are_named_as_the_migrator_names_them() -> None:
+    assert ACCOUNTS == accounts.SERVICES
+    assert [account_name(service) for service in ACCOUNTS] == [accounts.role_of(service) for service in ACCOUNTS]
 
 
 def test_programs_stop_in_the_reverse_order_of_their_dependencies(settings: StackSettings) -> None:

@@ -1,0 +1,12 @@
+"""Runs and documents are claimed in a fair order over tenants."""
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+
+
+def upgrade() -> None:
+    op.get_bind().exec_driver_sql(Path(__file__).with_suffix(".sql").read_text())
