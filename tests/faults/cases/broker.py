@@ -130,7 +130,7 @@ async def memory_alarm(bed: Bed, rng: Random, trials: int) -> Tally:
 @case(26, "Disk alarm of the broker for 60 s", seconds=300)
 async def disk_alarm(bed: Bed, rng: Random, trials: int) -> Tally:
     """The same."""
-    return await _alarm(bed, rng, trials, ["set_disk_free_limit", "100TB"], ["set_disk_free_limit", "200MB"])
+    return await _alarm(bed, rng, trials, ["set_disk_free_limit", "100000GB"], ["set_disk_free_limit", "200MB"])
 
 
 _MEMORY = ["set_vm_memory_high_watermark", "absolute", "1GB"]
