@@ -1,7 +1,7 @@
 """The statements that move a conversation on: the only writers of run, chat_message, run_step and session_event.
 
-Each is one round trip, because these five statements are most of what a run costs. They take row locks in the order run, session; a
-posted message takes the session's only.
+Each is one round trip, because these five statements are most of what a run costs. They take row locks in the order runs of a session
+(oldest first), session; a posted message takes the session's only.
 """
 
 from collections.abc import Sequence

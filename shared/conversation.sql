@@ -139,7 +139,16 @@ SELECT id, status FROM run WHERE tenant_id = $1 AND session_id = $2 AND status <
 
 -- name: lock_unfinished_run
 -- A run ($1) that has not ended, locked: from here to the commit nobody moves it on. One row or none.
-SELECT tenant_id, state FROM run WHERE id = $1 AND status <> 'finished' FOR NO KEY UPDATE;
+-- Those before it in its session are locked first, oldest first: the end of one gives the next its turn with the session locked, and must not meet
+-- somebody who holds that next run and waits for the session.
+WITH line AS MATERIALIZED (
+    SELECT ahead.id, ahead.tenant_id, ahead.state
+    FROM run r JOIN run ahead ON ahead.session_id = r.session_id AND ahead.seq <= r.seq AND ahead.status <> 'finished'
+    WHERE r.id = $1
+    ORDER BY ahead.seq
+    FOR NO KEY UPDATE OF ahead
+)
+SELECT tenant_id, state FROM line WHERE id = $1;
 
 -- name: find_started_steps
 -- The steps of a run that were begun and have no result, in their order.

@@ -95,7 +95,7 @@ async def _publish(broker: RabbitBroker, message: RabbitMessage, headers: Header
     raw = message.raw_message
     confirmation = await broker.publish(
         message.body,
-        exchange=RabbitExchange(DEAD_LETTERS, type=ExchangeType.FANOUT, durable=True),
+        exchange=_EXCHANGE,
         headers=headers,
         message_id=raw.message_id,
         message_type=raw.type,

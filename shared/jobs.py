@@ -154,8 +154,11 @@ class Jobs(Generic[JobT]):
     async def drain(self) -> None:
         """Lets jobs go on for the time of the settings, then cancels those left and waits for them to hand back."""
         self.stop_taking()
-        async with self._claiming:
-            pass  # what is being claimed at this moment has become a job
+        try:
+            async with asyncio.timeout(self._settings.drain), self._claiming:
+                pass  # what is being claimed at this moment has become a job
+        except TimeoutError:
+            log.warning("claim.abandoned")  # the database does not answer; a sweeper finds what was claimed
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=self._settings.drain)
         for task in self._tasks:

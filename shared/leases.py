@@ -99,10 +99,11 @@ class LeaseKeeper:
         self._renewed_at = 0.0
 
     async def hold(self, job_id: UUID, job: Coroutine[None, None, None]) -> None:
-        """Runs a job under its lease; returns normally when it was cancelled because the lease is lost."""
-        if job_id in self._jobs:
-            job.close()
-            return
+        """Runs a job under its lease; returns normally when it was cancelled because the lease is lost.
+
+        A job on the same row that is still here is ended first: its lease was taken away and came back to this process.
+        """
+        await self._end_predecessor(job_id)
         task = asyncio.ensure_future(job)
         self._jobs[job_id] = task
         try:
@@ -112,10 +113,17 @@ class LeaseKeeper:
             await asyncio.wait([task])
             raise
         finally:
-            del self._jobs[job_id]
-            self._lost.discard(job_id)
+            if self._jobs.get(job_id) is task:
+                del self._jobs[job_id]
+                self._lost.discard(job_id)
         if not task.cancelled():
             task.result()
+
+    async def _end_predecessor(self, job_id: UUID) -> None:
+        while (task := self._jobs.get(job_id)) is not None and not task.done():
+            self.lose(job_id)
+            await asyncio.wait([task])
+        self._lost.discard(job_id)
 
     def held(self) -> list[UUID]:
         """What is being worked on."""

@@ -20,6 +20,7 @@ from deploy.local.secret_files import write_secret
 from deploy.local.settings import REPOSITORY, StackSettings
 from deploy.local.supervision import Supervisor
 from shared.model_registry import RegistryError, load_registry
+from shared.tool_registry import ToolsFileError, load_tool_registry
 
 READY_SECONDS = 180.0
 MOST_STARTS = 2
@@ -46,15 +47,17 @@ class EmbeddedStack:
         """Returns when every service is ready; harmless when all of it runs, and a restart when its settings changed."""
         if self.settings.rabbitmq_url is None:
             ensure_installed()
-        self._check_models_file()
+        self._check_files()
         with self._exclusive():
             self._up()
 
-    def _check_models_file(self) -> None:
-        """What every service would refuse to start with is said here, before anything is started or stopped."""
+    def _check_files(self) -> None:
+        """What services would refuse to start with is said here, before anything is started or stopped."""
+        environment = {**os.environ, **self._plan.variables}
         try:
-            load_registry(REPOSITORY / self.settings.models_file, {**os.environ, **self._plan.variables})
-        except RegistryError as error:
+            load_registry(REPOSITORY / self.settings.models_file, environment)
+            load_tool_registry(REPOSITORY / self.settings.tools_file, environment)
+        except (RegistryError, ToolsFileError) as error:
             raise StackError(str(error), "mend it, then `make up` again") from None
 
     def down(self) -> None:
@@ -149,15 +152,15 @@ class EmbeddedStack:
         return not self._digest_file.exists() or self._digest_file.read_text() != self._digest()
 
     def _digest(self) -> str:
-        """Of all that a running stack has taken from outside: its programs, its environment and the models file."""
+        """Of all that a running stack has taken from outside: its programs, its environment and the files of models and tools."""
         environment = {**os.environ, **self._plan.variables, **self._plan.owner_variables}
         relevant = {name: value for name, value in environment.items() if _is_relevant(name)}
         commands = [
             (program.name, program.command, sorted(program.variables.items())) for program in self._plan.programs
         ]
-        models_file = REPOSITORY / self.settings.models_file
-        models = models_file.read_bytes() if models_file.exists() else b""
-        return hashlib.sha256(repr((sorted(relevant.items()), commands)).encode() + models).hexdigest()
+        files = [REPOSITORY / file for file in (self.settings.models_file, self.settings.tools_file)]
+        contents = [file.read_bytes() if file.exists() else b"" for file in files]
+        return hashlib.sha256(repr((sorted(relevant.items()), commands, contents)).encode()).hexdigest()
 
 
 def _is_relevant(name: str) -> bool:

@@ -10,8 +10,9 @@ from shared.hints import HintSender
 class DeltaGatherer:
     """Sends a message's text in pieces, each with the offset (in characters) at which it goes."""
 
-    def __init__(self, session_id: UUID, hints: HintSender, interval: float) -> None:
+    def __init__(self, session_id: UUID, run_id: UUID, hints: HintSender, interval: float) -> None:
         self._session_id = session_id
+        self._run_id = run_id
         self._hints = hints
         self._interval = interval
         self._message_id: UUID | None = None
@@ -37,7 +38,13 @@ class DeltaGatherer:
         if self._waiting and self._message_id is not None:
             text = "".join(self._waiting)
             self._hints.send(
-                MessageDelta(stream_id=self._session_id, message_id=self._message_id, offset=self._offset, text=text)
+                MessageDelta(
+                    stream_id=self._session_id,
+                    run_id=self._run_id,
+                    message_id=self._message_id,
+                    offset=self._offset,
+                    text=text,
+                )
             )
             self._offset += len(text)
             self._sent.append(text)

@@ -68,7 +68,7 @@ class Worker:
             tenant_id=run.tenant_id, session_id=run.session_id, run_id=run.run_id, request_id=run.request_id
         ):
             finished = False
-            deltas = DeltaGatherer(run.session_id, self._hints, self._settings.delta_interval)
+            deltas = DeltaGatherer(run.session_id, run.run_id, self._hints, self._settings.delta_interval)
             self._deltas[run.run_id] = deltas
             try:
                 self._hints.send(stream_advanced(run.session_id, run.frames))

@@ -200,5 +200,5 @@ class Streams:
 
 def _delta_data(hint: MessageDelta) -> str:
     """Like an event's data, without seq and time: a delta is no event and is never replayed."""
-    fields = hint.model_dump(mode="json", include={"message_id", "offset", "text"})
+    fields = hint.model_dump(mode="json", include={"run_id", "message_id", "offset", "text"})
     return to_json({"session_id": hint.stream_id, "type": hint.kind, **fields})

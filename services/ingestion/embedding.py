@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pgvector import Vector
 
+from services.ingestion.courtesy import Courtesy
 from services.ingestion.store import SQL, database_errors
 from shared.db.pool import Pool
 from shared.embeddings import EmbeddingClient, EmbeddingModelUnknown
@@ -39,6 +40,7 @@ class EmbeddingModels:
     client: EmbeddingClient
     pool: Pool
     request_seconds: float
+    courtesy: Courtesy
     _paces: dict[str, Pace] = field(default_factory=dict)
 
     def embedder(self, model: str) -> "CachedEmbedder":
@@ -48,17 +50,20 @@ class EmbeddingModels:
         except UnknownModelError as error:
             raise EmbeddingModelUnknown(str(error)) from None
         pace = self._paces.setdefault(entry.name, Pace(entry.batch_size, self.request_seconds))
-        return CachedEmbedder(entry, self.client, self.pool, pace)
+        return CachedEmbedder(entry, self.client, self.pool, pace, self.courtesy)
 
 
 class CachedEmbedder:
     """One model behind the cache."""
 
-    def __init__(self, entry: EmbeddingModel, client: EmbeddingClient, pool: Pool, pace: Pace) -> None:
+    def __init__(
+        self, entry: EmbeddingModel, client: EmbeddingClient, pool: Pool, pace: Pace, courtesy: Courtesy
+    ) -> None:
         self._entry = entry
         self._client = client
         self._pool = pool
         self._pace = pace
+        self._courtesy = courtesy
         # Everything that tells one entry's vectors from another's, but not where they come from.
         self.cache_name = f"{entry.name}/{entry.model}/{entry.dimension}"
         self._prefix = "input_type=passage:" if entry.input_type else entry.passage_prefix
@@ -84,9 +89,11 @@ class CachedEmbedder:
         """Asks for the vectors of at most `batch_size` texts and caches them. Raises EmbeddingError; nothing is cached then."""
         started = time.monotonic()
         vectors = await self._client.embed_passages(self._entry.name, texts)
-        self._pace.observe(len(texts), time.monotonic() - started)
+        took = time.monotonic() - started
+        self._pace.observe(len(texts), took)
         keys = [self.key(text) for text in texts]
         async with database_errors():
             await self._pool.execute(
                 SQL["cache_embeddings"], self.cache_name, keys, [Vector(vector) for vector in vectors]
             )
+        await self._courtesy.pause(took)

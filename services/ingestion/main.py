@@ -5,11 +5,12 @@ from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 
+from services.ingestion.courtesy import Courtesy
 from services.ingestion.embedding import EmbeddingModels
 from services.ingestion.parsing.worker import IsolatedParser
 from services.ingestion.pipeline import Embedders, Ingestion, Parser
 from services.ingestion.settings import IngestionSettings
-from services.ingestion.store import DocumentStore
+from services.ingestion.store import DocumentStore, somebody_waits
 from services.ingestion.sweeper import Sweeper, prune_cache_for_ever
 from services.ingestion.worker import Worker
 from shared.contracts.commands import IngestDocument
@@ -41,11 +42,13 @@ async def start() -> None:
         parser = await stack.enter_async_context(IsolatedParser(settings.limits, parallel=settings.jobs.slots))
         http = await stack.enter_async_context(embedding_http_client())
         client = EmbeddingClient(registry, http, retry_seconds=settings.work.embed_retry)
-        service = build(settings, pool, parser, EmbeddingModels(registry, client, pool, settings.work.embed_seconds))
+        courtesy = Courtesy(settings.work.courtesy, partial(somebody_waits, pool))
+        embedders = EmbeddingModels(registry, client, pool, settings.work.embed_seconds, courtesy)
+        service = build(settings, pool, parser, embedders, courtesy)
         await run_service(service, settings)
 
 
-def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Embedders) -> Service:
+def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Embedders, courtesy: Courtesy) -> Service:
     """Joins the parts; the caller closes those that it passes in."""
     work, leases = settings.work, settings.lease
     database_url, rabbitmq_url = settings.database_url.get_secret_value(), settings.rabbitmq_url.get_secret_value()
@@ -55,7 +58,7 @@ def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Em
     keeper = LeaseKeeper(store.renew, leases)
     prune = partial(prune_cache_for_ever, pool, timedelta(days=settings.cache.keep_days), settings.cache.prune_every)
 
-    worker = Worker(keeper, Ingestion(store, parser, embedders, work.progress_every))
+    worker = Worker(keeper, Ingestion(store, parser, embedders, work.progress_every), courtesy)
     jobs = Jobs(store.claim, worker.work, settings.jobs, DATABASE_TROUBLE)
     sweeper = Sweeper(store, keeper.held, jobs.nudge, leases.sweep_every)
     stuck = partial(report_stuck_for_ever, pool)

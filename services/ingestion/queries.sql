@@ -115,6 +115,10 @@ INSERT INTO embedding_cache (model, text_sha256, embedding)
 SELECT $1, cached.text_sha256, cached.embedding FROM unnest($2::bytea[], $3::vector[]) AS cached (text_sha256, embedding)
 ON CONFLICT DO NOTHING;
 
+-- name: somebody_waits
+-- Whether a run is being worked on: somebody waits for its answer.
+SELECT EXISTS (SELECT FROM run WHERE status = 'running');
+
 -- name: prune_cache
 -- Forgets up to so many ($2) vectors that are older than this ($1 interval).
 DELETE FROM embedding_cache WHERE ctid = ANY (ARRAY(

@@ -16,6 +16,11 @@ class WorkSettings(BaseModel):
     embed_seconds: float = Field(
         default=0.5, ge=0, description="what one request to an embeddings server should take; 0: whole batches"
     )
+    courtesy: float = Field(
+        default=3.0,
+        ge=0,
+        description="pauses while runs are being worked on and the machine is short of processors, as a multiple of the time worked",
+    )
     progress_every: float = Field(default=0.5, ge=0, description="at most one progress event in this time")
 
 

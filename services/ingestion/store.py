@@ -162,6 +162,14 @@ class DocumentStore:
             self._hints.send(stream_advanced(document.knowledge_base_id, frames))
 
 
+async def somebody_waits(pool: Pool) -> bool:
+    """Whether a run is being worked on. False while the database is away."""
+    try:
+        return bool(await pool.fetchval(SQL["somebody_waits"]))
+    except DATABASE_TROUBLE:
+        return False
+
+
 @asynccontextmanager
 async def database_errors() -> AsyncIterator[None]:
     """Turns what PostgreSQL's absence looks like into DatabaseAway."""

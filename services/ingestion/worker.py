@@ -1,9 +1,11 @@
 """Claimed documents as jobs."""
 
+import time
 from dataclasses import dataclass
 
 import structlog
 
+from services.ingestion.courtesy import Courtesy
 from services.ingestion.pipeline import ClaimedDocument, Ingestion
 from shared.failpoints import failpoint
 from shared.leases import LeaseKeeper
@@ -18,6 +20,7 @@ class Worker:
 
     keeper: LeaseKeeper
     ingestion: Ingestion
+    courtesy: Courtesy
 
     async def work(self, document: ClaimedDocument) -> None:
         """Sees a document through under its lease, to its end or until it is handed back."""
@@ -25,4 +28,6 @@ class Worker:
             waited = round(document.waited, 3)
             log.info("document.claimed", attempt=document.attempts, epoch=document.epoch, waited=waited)
             failpoint("document_claimed")
+            began = time.monotonic()
             await self.keeper.hold(document.id, self.ingestion.run(document))
+        await self.courtesy.pause(time.monotonic() - began)

@@ -30,6 +30,7 @@ class MessageDelta(Contract):
 
     kind: Literal["message.delta"] = "message.delta"
     stream_id: UUID
+    run_id: UUID | None = None  # the first release left it out
     message_id: UUID
     offset: int
     text: str

@@ -12,12 +12,14 @@ class Watcher:
     events: list[SseEvent] = field(default_factory=list)
     shown: dict[str, str] = field(default_factory=dict)  # text by message
     void: list[str] = field(default_factory=list)
-    _open: str | None = None
+    _open: str | None = None  # the message that text is shown of, and its run
+    _open_run: str | None = None
 
     def take(self, event: SseEvent) -> None:
         data = event.data
         if event.type == "message.delta":
             self._show(data["message_id"], data["offset"], data["text"])
+            self._open_run = data["run_id"]
             return
         self.events.append(event)
         if event.type == "message.created" and data["message"]["role"] == "assistant":
@@ -26,7 +28,7 @@ class Watcher:
             assert seen in (None, message["content"]), f"streamed {seen!r}, stored {message['content']!r}"
             self.shown[message["id"]] = message["content"]
             self._open = None
-        elif event.type == "run.finished" or data.get("state") == "PLANNING":
+        elif (event.type == "run.finished" or data.get("state") == "PLANNING") and data["run_id"] == self._open_run:
             self._make_void()
 
     def _show(self, message_id: str, offset: int, text: str) -> None:

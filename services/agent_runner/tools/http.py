@@ -14,7 +14,8 @@ from shared.tool_registry import HttpToolEntry, compile_schema
 _MAX_ERRORS = 5  # problems of one call's arguments that the model is told of
 _MAX_DETAIL_CHARS = 300
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError, httpx.UnsupportedProtocol)
-_GATEWAY_STATUSES = (502, 504)  # answers of somebody in between, who doesn't know what the tool did
+_REFUSALS = frozenset({*range(400, 500), 503} - {408})
+"""Answers by which a tool says that it has done nothing. A redirect often means that it has; what else fails may have failed afterwards."""
 
 
 def new_http_client() -> httpx.AsyncClient:
@@ -65,6 +66,8 @@ class HttpTool:
             async with self._http.stream(
                 "POST", self._entry.url, content=orjson.dumps(arguments), headers=self._headers(context)
             ) as response:
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    return self._unreadable("the result is compressed")
                 body, is_whole = await self._read(response)
         except _NOT_SENT as error:
             raise ToolFailed(
@@ -110,13 +113,13 @@ class HttpTool:
         text = body.decode("utf-8", "replace")
         if not 200 <= status < 300:
             detail = f"HTTP {status}: {text[:_MAX_DETAIL_CHARS]}" if text else f"HTTP {status}"
-            if status in _GATEWAY_STATUSES:
-                raise OutcomeLost(detail)
-            raise ToolFailed(detail)
+            raise ToolFailed(detail) if status in _REFUSALS else OutcomeLost(detail)
         if is_whole:
             return ToolResult(text)
-        note = f"the result has more than {self._max_bytes} bytes"
+        return self._unreadable(f"the result has more than {self._max_bytes} bytes")
+
+    def _unreadable(self, note: str) -> ToolResult:
         if self.effect == "read":
-            raise ToolFailed(note, code="result_too_large")
+            raise ToolFailed(note, code="result_too_large" if "bytes" in note else "result_unreadable")
         # What was done is done: to call that a failure would invite the model to do it again.
         return ToolResult(orjson.dumps({"done": True, "result": None, "note": note}).decode())

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Query, Response
 from services.gateway.answers import JsonText, StrictJsonRoute, page_by_number
 from services.gateway.cancelling import let_runner_end
 from services.gateway.cursors import HIGHEST_NUMBER, decode_number
-from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
+from services.gateway.deps import Call, CallDep, Cursor, IdempotencyKey, Limit, Parts
 from services.gateway.schemas.lists import ItemList
 from services.gateway.schemas.sessions import AcceptedMessage, Message, MessageCreate
 from services.gateway.store import messages as store
-from services.gateway.store.idempotency import create_once
+from services.gateway.store.idempotency import IdempotentRequest, create_once
 from services.gateway.store.sessions import list_messages
 from shared.contracts.hints import RunCancelled
 from shared.failpoints import failpoint
@@ -31,28 +31,40 @@ async def post_message(
 ) -> Response:
     """Stores a message and queues the run that answers it. Follow the answer at `/api/sessions/{id}/events?after={last_seq}`."""
     new = store.NewMessage(call.tenant_id, session_id, body.content, body.when_busy, call.request_id)
+    request = call.idempotent(idempotency_key, body)
     posted: store.Posted | None = None
-    async with (
-        call.parts.session_turns.at(session_id),
-        call.parts.pool.acquire() as connection,
-        connection.transaction(),
-    ):
+    async with call.parts.session_turns.at(session_id):
+        if body.when_busy == "interrupt":
+            await _make_way(call, session_id, request)
+        async with call.parts.pool.acquire() as connection, connection.transaction():
 
-        async def create() -> str:
-            nonlocal posted
-            await call.parts.admission.require_room(connection, call.tenant_id, "run")
-            if body.when_busy == "interrupt":
-                run_id = await store.find_unfinished_run(connection, call.tenant_id, session_id)
-                if run_id is not None:  # the text that it has streamed so far is kept
-                    await let_runner_end(connection, call.parts.hints, run_id)
-            posted = await store.post(connection, new, call.parts.settings.limits.runs_per_session)
-            return posted.body
+            async def create() -> str:
+                nonlocal posted
+                await call.parts.admission.require_room(connection, call.tenant_id, "run")
+                posted = await store.post(connection, new, call.parts.settings.limits.runs_per_session)
+                return posted.body
 
-        answer = await create_once(connection, call.idempotent(idempotency_key, body), 202, create)
+            answer = await create_once(connection, request, 202, create)
     failpoint("message_committed")
     if posted is not None:
         _announce(call.parts, session_id, posted)
     return JsonText(answer, 202)
+
+
+async def _make_way(call: Call, session_id: UUID, request: IdempotentRequest | None) -> None:
+    """Ends what waits in the session, then lets the runner end what it is saying, so that the text that was streamed is kept.
+
+    In transactions of their own: the runner can't commit while the session is locked here, and nothing may begin when it has. What is
+    still there afterwards is ended with the post.
+    """
+    parts = call.parts
+    async with parts.pool.acquire() as connection, connection.transaction():
+        await parts.admission.require_room(connection, call.tenant_id, "run")
+        emptied = await store.empty_queue(connection, call.tenant_id, session_id, request)
+    if emptied.frames:
+        parts.hints.send(stream_advanced(session_id, emptied.frames))
+    if emptied.oldest is not None:
+        await let_runner_end(parts.pool, parts.hints, emptied.oldest)
 
 
 def _announce(parts: Parts, session_id: UUID, posted: store.Posted) -> None:

@@ -47,7 +47,9 @@ async def fold_unfinished_for_ever(pool: Pool) -> None:
 
 
 async def take_tokens(pool: Pool, tenant_id: UUID, wanted: int, per_second: float, burst: int) -> tuple[int, float]:
-    """Up to `wanted` tokens from the tenant's bucket: how many were granted, and how many are left."""
+    """Up to `wanted` tokens from the tenant's bucket: how many were granted, and how many are left.
+
+    A tenant that was deleted gets what it wants: nothing of it is there, and its key is about to be forgotten.
+    """
     row = await pool.fetchrow(SQL["take_tokens"], tenant_id, wanted, per_second, float(burst))
-    assert row is not None
-    return row["granted"], row["tokens"]
+    return (wanted, 0.0) if row is None else (row["granted"], row["tokens"])

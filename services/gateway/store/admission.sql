@@ -22,9 +22,10 @@ WITH taken AS (
 SELECT count(*) FROM gone;
 
 -- name: take_tokens
--- Takes up to $2 tokens from a tenant's bucket, which gains $3 a second and holds $4 at most. What was granted, and what is left.
+-- Takes up to $2 tokens from a tenant's bucket, which gains $3 a second and holds $4 at most. What was granted, and what is left; no row for a tenant
+-- that is gone.
 INSERT INTO request_rate AS r (tenant_id, tokens, granted, refilled_at)
-VALUES ($1, $4::float8 - least($2::integer, floor($4)::integer), least($2, floor($4)::integer), clock_timestamp())
+SELECT id, $4::float8 - least($2::integer, floor($4)::integer), least($2, floor($4)::integer), clock_timestamp() FROM tenant WHERE id = $1
 ON CONFLICT (tenant_id) DO UPDATE SET (tokens, granted, refilled_at) = (
     SELECT held - least($2, floor(held)::integer), least($2, floor(held)::integer), at
     FROM (

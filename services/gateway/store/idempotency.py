@@ -58,6 +58,11 @@ async def create_once(
     return body
 
 
+async def is_answered(connection: AnyConnection, request: IdempotentRequest) -> bool:
+    """Whether this key has an answer already."""
+    return bool(await connection.fetchval(SQL["key_is_used"], request.tenant_id, request.key, request.keep))
+
+
 async def forget_old_keys_for_ever(pool: Pool, keep: timedelta) -> None:
     """Removes keys that are older than `keep`, every five minutes."""
     while True:

@@ -10,6 +10,10 @@ RETURNING key;
 -- What a key was used for.
 SELECT fingerprint, response::text AS response FROM idempotency_key WHERE tenant_id = $1 AND key = $2;
 
+-- name: key_is_used
+-- Whether a key was used within the last $3 (interval).
+SELECT EXISTS (SELECT FROM idempotency_key WHERE tenant_id = $1 AND key = $2 AND created_at >= now() - $3::interval);
+
 -- name: finish_idempotency_key
 -- Keeps the answer ($3 status, $4 body) with the key.
 UPDATE idempotency_key SET status = $3, response = $4 WHERE tenant_id = $1 AND key = $2;

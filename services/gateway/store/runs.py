@@ -74,6 +74,6 @@ async def resolve_step(
     return Resolved(step["body"], session_id, frames)
 
 
-async def is_thinking(database: "Pool | AnyConnection", run_id: UUID) -> bool:
+async def is_thinking(pool: Pool, run_id: UUID) -> bool:
     """Whether a model is being asked in a run at this moment."""
-    return bool(await database.fetchval(SQL["run_is_thinking"], run_id))
+    return bool(await pool.fetchval(SQL["run_is_thinking"], run_id))

@@ -135,6 +135,7 @@ GRANT SELECT (tenant_id, id, embedding_model, settings, last_seq), UPDATE (last_
 GRANT SELECT (seq, type, payload, created_at), INSERT (tenant_id, knowledge_base_id, seq, type, payload) ON knowledge_base_event TO
         chatmind_ingestion;
 GRANT SELECT (id, kind, subject_id, body), INSERT (kind, subject_id, body), UPDATE (id), DELETE ON outbox TO chatmind_ingestion;
+GRANT SELECT (status) ON run TO chatmind_ingestion;
 GRANT SELECT (kind, reason) ON stuck TO chatmind_ingestion;
 
 -- section: retrieval

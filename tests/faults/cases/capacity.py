@@ -26,6 +26,7 @@ QUESTIONS = 40
 FILES_A_REQUEST = 20
 RATIO = 1.5
 OVERLOAD = 5
+POSTERS = 100
 RUNS_PER_TENANT = 500
 _MIB = 1024 * 1024
 _UNFINISHED = "SELECT count(*) FROM run WHERE id::text = ANY ($1) AND status <> 'finished'"
@@ -152,18 +153,15 @@ async def overload(bed: Bed, rng: Random, trials: int) -> Tally:
     statuses = Counter[int]()
     async with memory_watched(bed, tally):
         ends = time.monotonic() + trials
-        in_flight: set[asyncio.Task[None]] = set()
-        while time.monotonic() < ends:
-            began = time.monotonic()
-            for _ in range(max(1, int(rate * OVERLOAD / 10))):
-                client, session_id = rng.choice(sessions)
-                task = asyncio.ensure_future(_post(client, session_id, accepted, statuses))
-                in_flight.add(task)
-                task.add_done_callback(in_flight.discard)
-            await lasts(max(0.0, 0.1 - (time.monotonic() - began)))
-            if len(in_flight) > 2000:  # clients, too, have an end
-                await asyncio.wait(in_flight, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.gather(*in_flight)
+        every = POSTERS / (rate * OVERLOAD)
+
+        async def post_on() -> None:
+            while time.monotonic() < ends:
+                began = time.monotonic()
+                await _post(*rng.choice(sessions), accepted, statuses)
+                await lasts(max(0.0, every - (time.monotonic() - began)))
+
+        await asyncio.gather(*(post_on() for _ in range(POSTERS)))
         await all_end(bed, accepted, tally, within=300)
     tally.attempted = statuses.total()
     tally.note(

@@ -160,22 +160,31 @@ async def test_a_cancel_while_the_model_speaks(
     assert [request["invalid_history"] for request in model.requests] == [[], []]
 
 
-async def test_an_interrupt_keeps_what_was_streamed_and_the_next_answer_follows(
+async def test_an_interrupt_keeps_what_was_streamed_and_nothing_that_waited_begins(
     pool: Pool, gateway: ServiceProcess, start_runner: StartRunner, model: ScriptedModel
 ) -> None:
     start_runner()
     model.add(text=LONG, gate="middle", after=1)
     model.add(text="The next answer.")
     async with conversation(pool, gateway) as talk:
-        await talk.post("hello")
+        speaking = await talk.post("hello")
         await eventually(gate(model, "middle"))
-        await talk.post("stop, listen", when_busy="interrupt")
-        await talk.sees("run.finished", 2)
+        waiting = [await talk.post(f"and {number}") for number in range(3)]
+        last = await talk.post("stop, listen", when_busy="interrupt")
+        await talk.sees("run.finished", 5)
         await talk.assert_shown_is_stored()
-        answers = [
-            (m["content"], m["metadata"].get("interrupted")) for m in await talk.stored() if m["role"] == "assistant"
+        answers = [m for m in await talk.stored() if m["role"] == "assistant"]
+        assert [(m["content"], m["metadata"].get("interrupted")) for m in answers] == [
+            ("One two three fo", True),
+            ("The next answer.", None),
         ]
-        assert answers == [("One two three fo", True), ("The next answer.", None)]
+        log = [(event.type, event.data) for event in talk.watcher.events]
+        begun = [data["run_id"] for kind, data in log if kind == "run.state" and data["state"] == "PLANNING"]
+        assert begun == [speaking, last]
+        ends = {data["run_id"]: data["reason"] for kind, data in log if kind == "run.finished"}
+        assert ends == dict.fromkeys((speaking, *waiting), "cancelled") | {last: "completed"}
+        places = [data["position"] for kind, data in log if kind == "run.queued" and data["run_id"] in waiting]
+        assert places == [1, 2, 3], "none was told a place that it lost at once"
     assert [request["invalid_history"] for request in model.requests] == [[], []]
 
 

@@ -82,6 +82,7 @@ async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterat
             "RABBITMQ_URL": rabbitmq_url,
             "CHATMIND_MODELS_FILE": str(models_file),
             "CHATMIND_LEASE__SWEEP_EVERY": "0.2",
+            "CHATMIND_WORK__COURTESY": "0",  # the machine of the tests is always busy
         }
         home = Home(stack, pool, embeddings, environment)
         yield home

@@ -4,6 +4,8 @@ import asyncio
 from collections import Counter
 from uuid import UUID
 
+import pytest
+
 from shared.db.pool import Pool
 from shared.ids import new_id
 from tests.integration.spine.conversations import cancel, claim, claim_next, claimed, finish
@@ -96,6 +98,23 @@ async def test_a_message_posted_as_the_run_before_it_ends_gets_its_turn(pool: Po
         run = await claimed(pool, await post(pool, session, "first"))
         _, second = await asyncio.gather(finish(pool, run), post(pool, session, "second"))
         assert [run.run_id for run in await claim_next(pool, 10)] == [second]
+
+
+@pytest.mark.parametrize("ahead", ["ends", "is cancelled"])
+async def test_the_end_of_a_run_and_the_cancel_of_the_next_never_wait_for_each_other(pool: Pool, ahead: str) -> None:
+    """The end gives the next its turn while it holds the session, which the cancel of that next one wants as well."""
+    for _ in range(60):
+        session = await seed_session(pool)
+        first, second = [await post(pool, session, word) for word in ("first", "second")]
+        run = await claimed(pool, first)
+        end = finish(pool, run) if ahead == "ends" else cancel(pool, first, session.session_id)
+        await asyncio.gather(end, cancel(pool, second, session.session_id))
+        assert (
+            await pool.fetchval(
+                "SELECT count(*) FROM run WHERE session_id = $1 AND status = 'finished'", session.session_id
+            )
+            == 2
+        )
 
 
 async def test_claims_at_once_share_the_work_and_repeat_none(pool: Pool) -> None:

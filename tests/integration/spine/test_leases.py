@@ -298,26 +298,42 @@ async def test_the_keeper_stops_jobs_before_a_lease_can_be_taken_when_the_databa
     assert clock() - started >= 0.19
 
 
-async def test_a_job_that_fails_raises_and_a_second_job_on_the_same_lease_is_not_started() -> None:
-    async def renew(ids: list[UUID]) -> list[UUID]:
-        return ids
+async def _keep_all(ids: list[UUID]) -> list[UUID]:
+    return ids
 
-    keeper = LeaseKeeper(renew, LeaseSettings())
-    job_id, gate = new_id(), asyncio.Event()
-    started: list[str] = []
 
-    async def job(name: str) -> None:
-        started.append(name)
-        await gate.wait()
-        raise KeyError(name)
+async def test_a_job_that_fails_raises() -> None:
+    async def job() -> None:
+        raise KeyError("no")
 
-    first = asyncio.ensure_future(keeper.hold(job_id, job("first")))
+    with pytest.raises(KeyError, match="no"):
+        await LeaseKeeper(_keep_all, LeaseSettings()).hold(new_id(), job())
+
+
+async def test_a_lease_that_was_taken_away_and_came_back_ends_the_old_job_before_the_new_one() -> None:
+    """Another sweeper thought this process dead, and this process claimed the row again."""
+    keeper, job_id = LeaseKeeper(_keep_all, LeaseSettings()), new_id()
+    log: list[str] = []
+
+    async def job(name: str, gate: asyncio.Event) -> None:
+        log.append(f"{name} begins")
+        try:
+            await gate.wait()
+        finally:
+            await asyncio.sleep(0)
+            log.append(f"{name} ends")
+
+    old = asyncio.ensure_future(keeper.hold(job_id, job("old", asyncio.Event())))
     await asyncio.sleep(0)
-    await keeper.hold(job_id, job("second"))
+    gate = asyncio.Event()
+    new = asyncio.ensure_future(keeper.hold(job_id, job("new", gate)))
+    await asyncio.wait_for(old, 20)
+    assert keeper.held() == [job_id]
     gate.set()
-    with pytest.raises(KeyError, match="first"):
-        await first
-    assert started == ["first"]
+    await asyncio.wait_for(new, 20)
+
+    assert log == ["old begins", "old ends", "new begins", "new ends"]
+    assert keeper.held() == []
 
 
 @pytest.mark.parametrize("is_negative", [True, False])

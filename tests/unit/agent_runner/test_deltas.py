@@ -23,7 +23,7 @@ class Hints:
 
 async def test_text_is_gathered_and_offsets_count_characters() -> None:
     hints, message_id = Hints(), new_id()
-    deltas = DeltaGatherer(new_id(), hints, 0.01)
+    deltas = DeltaGatherer(new_id(), new_id(), hints, 0.01)
     for piece in ("订单", "状态", "机"):
         deltas.add(message_id, piece)
     await asyncio.wait_for(hints.arrived.wait(), 5)
@@ -35,7 +35,7 @@ async def test_text_is_gathered_and_offsets_count_characters() -> None:
 
 async def test_a_message_that_is_cut_off_is_what_was_sent_of_it() -> None:
     hints, message_id = Hints(), new_id()
-    deltas = DeltaGatherer(new_id(), hints, 60)
+    deltas = DeltaGatherer(new_id(), new_id(), hints, 60)
     deltas.add(message_id, "sent ")
     deltas.flush()
     deltas.add(message_id, "and waiting")
@@ -45,7 +45,7 @@ async def test_a_message_that_is_cut_off_is_what_was_sent_of_it() -> None:
 
 
 async def test_a_message_that_is_complete_can_not_be_cut_off() -> None:
-    deltas = DeltaGatherer(new_id(), Hints(), 60)
+    deltas = DeltaGatherer(new_id(), new_id(), Hints(), 60)
     deltas.add(new_id(), "whole")
     deltas.complete()
     assert deltas.cut() is None
@@ -53,7 +53,7 @@ async def test_a_message_that_is_complete_can_not_be_cut_off() -> None:
 
 async def test_another_message_begins_at_zero() -> None:
     hints = Hints()
-    deltas = DeltaGatherer(new_id(), hints, 60)
+    deltas = DeltaGatherer(new_id(), new_id(), hints, 60)
     first, second = new_id(), new_id()
     deltas.add(first, "half")
     deltas.add(second, "whole")

@@ -4,7 +4,7 @@
 --
 -- Tags are given by triggers: every way into the queue passes them, the statements of the previous release included.
 
-ALTER TABLE tenant ADD COLUMN weight double precision NOT NULL DEFAULT 1 CHECK (weight > 0); -- share of the workers, relative to other tenants
+ALTER TABLE tenant ADD COLUMN weight double precision NOT NULL DEFAULT 1 CHECK (weight BETWEEN 0.001 AND 1000); -- share of the workers, relative to other tenants
 
 ALTER TABLE run
     ADD COLUMN fair_tag double precision NOT NULL DEFAULT 0,
@@ -15,6 +15,13 @@ CREATE INDEX run_queued_by_tenant ON run (tenant_id, fair_tag) WHERE status = 'q
 ALTER TABLE document ADD COLUMN fair_tag double precision NOT NULL DEFAULT 0;
 CREATE INDEX document_claimable ON document (fair_tag, id) WHERE state = 'queued';
 CREATE INDEX document_queued_by_tenant ON document (tenant_id, fair_tag) WHERE state = 'queued';
+
+-- What waits already, as if its tenants had queued it in turns.
+UPDATE run SET fair_tag = line.n FROM (SELECT id, row_number() OVER (PARTITION BY tenant_id ORDER BY id) AS n FROM run WHERE status = 'queued') line
+WHERE run.id = line.id;
+UPDATE document SET fair_tag = line.n
+FROM (SELECT id, row_number() OVER (PARTITION BY tenant_id ORDER BY id) AS n FROM document WHERE state = 'queued') line
+WHERE document.id = line.id;
 
 CREATE INDEX outbox_in_order ON outbox ((kind = 'IngestDocument'), id);
 
