@@ -29,6 +29,7 @@ log = structlog.get_logger()
 ResultT = TypeVar("ResultT", bound=BaseModel)
 QuestionT = TypeVar("QuestionT", bound=Contract)
 
+_CONNECT_SECONDS = 3.0
 DEADLINE_HEADER = "x-deadline-ms"  # Unix time in milliseconds
 
 
@@ -70,9 +71,18 @@ class RpcClient:
             async with asyncio.timeout(deadline):
                 ends = time.time() + deadline
                 async with self._turns:
+                    await self._wait_for_link(deadline)
                     return await self._ask_again(queue, question, answer, ends, retries)
         except TimeoutError:
             raise QuestionFailed(f"no answer within {deadline:g} s", code="question_timeout", retryable=True) from None
+
+    async def _wait_for_link(self, deadline: float) -> None:
+        """A process that has just started works before all of its connections are there."""
+        try:
+            async with asyncio.timeout(min(deadline / 3, _CONNECT_SECONDS)):
+                await self._link.ready.wait()
+        except TimeoutError:
+            pass  # the question will fail as undeliverable
 
     async def _ask_again(
         self, queue: str, question: Contract, answer: type[ResultT], ends: float, retries: int

@@ -263,3 +263,16 @@ async def _outcome(client: RpcClient, queue: str, retries: int) -> str:
         return (await client.ask(queue, Ask(text="again"), Reply, deadline=30, retries=retries)).text
     except QuestionFailed as failed:
         return failed.code if failed.retryable else "not retryable"
+
+
+async def test_a_question_of_a_process_that_has_just_started_waits_for_its_connection(rabbitmq_url: str) -> None:
+    """Work is claimed from the database, and so may begin before the broker is connected."""
+    rpc = RpcClient(rabbitmq_url, "test")
+    asking = asyncio.ensure_future(rpc.ask("nobody", Ask(text="q"), Reply, deadline=9, retries=0))
+    await asyncio.sleep(0)
+    assert not asking.done()
+    async with background([rpc.run]):
+        with pytest.raises(QuestionFailed) as failed:
+            await asyncio.wait_for(asking, 20)
+    # It has reached the broker, which knows of nobody who takes it.
+    assert failed.value.message == "nobody takes this question"
