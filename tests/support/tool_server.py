@@ -18,8 +18,8 @@ class Received:
 
 @dataclass
 class ToolServer:
-    """`/ok` answers, `/status/N` with that status, `/redirect` elsewhere, `/large` with a megabyte, `/nul` with NUL and invalid UTF-8,
-    `/cut` breaks the connection, `/gate` answers once `gate` is set."""
+    """`/ok` answers, `/status/N` with that status, `/compressed/N` as well but compressed, `/redirect` elsewhere, `/large` with a
+    megabyte, `/nul` with NUL and invalid UTF-8, `/cut` breaks the connection, `/gate` answers once `gate` is set."""
 
     calls: list[Received] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -44,6 +44,8 @@ class ToolServer:
         match path.split("/"):
             case ["status", status]:
                 return web.Response(status=int(status), text="the tool's own words")
+            case ["compressed", status]:
+                return web.Response(status=int(status), body=b"zip", headers={"Content-Encoding": "x-zip"})
             case ["redirect"]:
                 return web.Response(status=307, headers={"Location": f"{self.url}/ok"})
             case ["large"]:

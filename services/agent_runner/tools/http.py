@@ -66,8 +66,7 @@ class HttpTool:
             async with self._http.stream(
                 "POST", self._entry.url, content=orjson.dumps(arguments), headers=self._headers(context)
             ) as response:
-                if response.headers.get("content-encoding", "identity") != "identity":
-                    return self._unreadable("the result is compressed")
+                is_compressed = response.headers.get("content-encoding", "identity") != "identity"
                 body, is_whole = await self._read(response)
         except _NOT_SENT as error:
             raise ToolFailed(
@@ -75,7 +74,10 @@ class HttpTool:
             ) from error
         except httpx.HTTPError as error:
             raise OutcomeLost(f"the connection to {self.name} broke ({type(error).__name__})") from error
-        return self._result(response.status_code, body, is_whole=is_whole)
+        if is_compressed:  # though it was asked for as it is
+            body = b""
+        result = self._result(response.status_code, body, is_whole=is_whole)
+        return self._without_result("the result is compressed", "result_unreadable") if is_compressed else result
 
     def _check(self, arguments: dict[str, Any]) -> None:
         problems = [
@@ -116,10 +118,10 @@ class HttpTool:
             raise ToolFailed(detail) if status in _REFUSALS else OutcomeLost(detail)
         if is_whole:
             return ToolResult(text)
-        return self._unreadable(f"the result has more than {self._max_bytes} bytes")
+        return self._without_result(f"the result has more than {self._max_bytes} bytes", "result_too_large")
 
-    def _unreadable(self, note: str) -> ToolResult:
+    def _without_result(self, note: str, code: str) -> ToolResult:
         if self.effect == "read":
-            raise ToolFailed(note, code="result_too_large" if "bytes" in note else "result_unreadable")
+            raise ToolFailed(note, code=code)
         # What was done is done: to call that a failure would invite the model to do it again.
         return ToolResult(orjson.dumps({"done": True, "result": None, "note": note}).decode())

@@ -89,6 +89,9 @@ async def test_arguments_against_the_schema_are_never_sent(server: ToolServer, a
         ("cut", "tool_failed", "outcome_unknown"),
         ("gate", "tool_timeout", "outcome_unknown"),
         ("large", "result_too_large", None),
+        ("compressed/200", "result_unreadable", None),
+        ("compressed/404", "tool_failed", "tool_failed"),
+        ("compressed/500", "tool_failed", "outcome_unknown"),
     ],
 )
 async def test_every_failure_has_its_code(server: ToolServer, path: str, code: str, code_once: str | None) -> None:
