@@ -13,7 +13,7 @@ from services.gateway.deps import Call, CallDep, Cursor, IdempotencyKey, Limit, 
 from services.gateway.schemas.lists import ItemList
 from services.gateway.schemas.sessions import AcceptedMessage, Message, MessageCreate
 from services.gateway.store import messages as store
-from services.gateway.store.idempotency import IdempotentRequest, create_once
+from services.gateway.store.idempotency import IdempotentRequest, create_once, is_answered
 from services.gateway.store.sessions import list_messages
 from shared.contracts.hints import RunCancelled
 from shared.failpoints import failpoint
@@ -59,6 +59,8 @@ async def _make_way(call: Call, session_id: UUID, request: IdempotentRequest | N
     """
     parts = call.parts
     async with parts.pool.acquire() as connection, connection.transaction():
+        if request is not None and await is_answered(connection, request):
+            return  # however full it is now
         await parts.admission.require_room(connection, call.tenant_id, "run")
         emptied = await store.empty_queue(connection, call.tenant_id, session_id, request)
     if emptied.frames:

@@ -76,6 +76,16 @@ async def test_an_accepted_request_is_answered_again_however_full_it_is(database
             assert (first.status_code, again.status_code, again.content) == (202, 202, first.content)
 
 
+async def test_an_accepted_interrupt_is_answered_again_however_full_it_is(database_url: str) -> None:
+    async with two_gateways(database_url, limits={"runs_per_tenant": 1}) as (here, there):
+        clients = await clients_of_both((here, there))
+        session = await create_session(clients[0])
+        path, body = f"/api/sessions/{session['id']}/messages", {"content": "x", "when_busy": "interrupt"}
+        answers = [await client.post(path, json=body, headers={"Idempotency-Key": "once"}) for client in clients]
+        assert [answer.status_code for answer in answers] == [202, 202]
+        assert answers[0].content == answers[1].content
+
+
 async def test_unfinished_documents_are_limited_however_they_come(database_url: str) -> None:
     async with two_gateways(database_url, limits={"documents_per_tenant": 3, "documents": 4}) as (here, there):
         client, stranger = await here.client(), await there.client("another")
