@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from shared.endpoint_key import WithKey
 
 MODELS_FILE_VARIABLE = "CHATMIND_MODELS_FILE"
 DEFAULT_MODELS_FILE = Path("models.toml")
@@ -53,7 +55,7 @@ class Timeouts(BaseModel):
     total: Seconds = 300.0
 
 
-class _Endpoint(BaseModel):
+class _Endpoint(WithKey):
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True, hide_input_in_errors=True)
 
     name: str
@@ -62,23 +64,9 @@ class _Endpoint(BaseModel):
     """Up to and including the version (`https://host/v1`), without a trailing slash."""
     model: Annotated[str, Field(min_length=1, max_length=200)]
     """What the endpoint calls this model."""
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    api_key: SecretStr | None = None
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 8
     """Requests in flight to this model from one process; the rest wait."""
     default: bool = False
-
-    @property
-    def problem(self) -> str | None:
-        """Why this model can't be used now, or None."""
-        if not self.api_key_env:
-            return None
-        if self.api_key is None:
-            return f"environment variable {self.api_key_env} is not set"
-        key = self.api_key.get_secret_value()
-        if not (key.isascii() and key.isprintable()):
-            return f"environment variable {self.api_key_env} holds characters that no HTTP header can carry"
-        return None
 
     @property
     def usable(self) -> bool:

@@ -10,9 +10,10 @@ from urllib.parse import urlsplit
 
 import jsonschema_rs
 import orjson
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from shared.contracts.tools import TOOLS, ToolEffect
+from shared.endpoint_key import WithKey
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what model endpoints take as a function's name
 _SET_BY_LOADER = ("name", "api_key")
@@ -60,7 +61,7 @@ def _retrieve_nothing(uri: str) -> NoReturn:
     raise ValueError(f"{uri} is outside of the schema")
 
 
-class HttpToolEntry(BaseModel):
+class HttpToolEntry(WithKey):
     """One `[http.NAME]`: calling the tool is a POST of its arguments as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True, hide_input_in_errors=True)
@@ -73,22 +74,8 @@ class HttpToolEntry(BaseModel):
     effect: ToolEffect
     timeout: Annotated[float, Field(gt=0, le=600, allow_inf_nan=False)] = 30.0
     """Seconds that a call may take."""
-    api_key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
-    api_key: SecretStr | None = None
     parameters: Annotated[dict[str, Any], BeforeValidator(_read_schema), AfterValidator(_checked_schema)]
     """The JSON Schema (of type object) of the arguments."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why this tool can't be used now, or None."""
-        if not self.api_key_env:
-            return None
-        if self.api_key is None:
-            return f"environment variable {self.api_key_env} is not set"
-        key = self.api_key.get_secret_value()
-        if not (key.isascii() and key.isprintable()):
-            return f"environment variable {self.api_key_env} holds characters that no HTTP header can carry"
-        return None
 
 
 def load_tool_registry(path: Path, environ: Mapping[str, str] | None = None) -> dict[str, HttpToolEntry]:
