@@ -12,8 +12,9 @@ from rich.console import Console
 import tests.faults.cases  # noqa: F401 - registers them
 from tests.faults.bed import running_bed
 from tests.faults.catalogue import Case, select_cases
-from tests.faults.report import meta_row, show_row, show_table, write_report
-from tests.faults.running import Row, run_case
+from tests.faults.report import show_row, show_table
+from tests.faults.running import run_case
+from tests.support.reports import Row, meta_row, write_report
 from tests.support.stack import Stack, start_stack
 
 
@@ -22,11 +23,11 @@ async def run(stack: Stack, cases: Sequence[Case], seed: int, trials: int | None
     console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
     async with running_bed(stack, random.Random(seed)) as bed:
         servers = {"postgresql": await bed.fetchval("SHOW server_version"), "rabbitmq": await bed.broker_version()}
-        rows = [meta_row(seed, servers)]
+        rows = [meta_row(seed, "seed", servers)]
         for case in cases:
             rows.append(await run_case(bed, case, seed, trials))
             show_row(rows[-1], console)
-            write_report(rows)
+            write_report("faults", rows)
     show_table(rows[1:], console)
     return rows[1:]
 

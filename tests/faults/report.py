@@ -1,45 +1,16 @@
-"""The table on the terminal and the rows in .local/reports/faults.json."""
+"""The table on the terminal."""
 
-import json
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Sequence
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tests.faults.running import Row
-from tests.support.stack import REPOSITORY
+from tests.support.reports import Row
 
-REPORT = REPOSITORY / ".local" / "reports" / "faults.json"
 COUNTERS = ("trials", "attempted", "acknowledged", "ok", "lost", "duplicated", "unexpected", "recovered")
 _VERDICTS = {1: "[green]holds[/]", 0: "[bold red]fails[/]", None: "[yellow]skipped[/]"}
-
-
-def meta_row(seed: int, servers: dict[str, str]) -> Row:
-    """What the figures were measured on."""
-    libraries = {name: version(name) for name in ("faststream", "aio-pika", "asyncpg", "fastapi")}
-    return {
-        "name": "meta",
-        "value": seed,
-        "unit": "seed",
-        "machine": f"{os.cpu_count()} CPUs, {platform.platform()}",
-        "python": platform.python_version(),
-        "versions": {**libraries, **servers},
-        "commit": _commit(),
-    }
-
-
-def write_report(rows: Sequence[Row], path: Path = REPORT) -> None:
-    """Replaces the report."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n")
 
 
 def show_row(row: Row, console: Console) -> None:
@@ -70,9 +41,3 @@ def show_table(rows: Sequence[Row], console: Console) -> None:
 
 def _shown(figure: Any) -> str:
     return "" if figure is None else str(figure)
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or f"unknown ({sys.platform})"

@@ -4,7 +4,6 @@ import asyncio
 import time
 import traceback
 from random import Random
-from typing import Any
 
 from tests.faults.bed import Bed
 from tests.faults.catalogue import Case
@@ -13,8 +12,7 @@ from tests.faults.invariants import mark, violations
 from tests.faults.load import background_load
 from tests.faults.resources import usage_of
 from tests.faults.tally import NotHere, Tally
-
-Row = dict[str, Any]
+from tests.support.reports import Row
 
 
 async def run_case(bed: Bed, case: Case, seed: int, trials: int | None = None) -> Row:
