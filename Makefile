@@ -1,7 +1,7 @@
 # Everything a newcomer needs: `make demo`, then `make down`. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo up down status logs dead-letters test check lint format faults compose-test lock
+.PHONY: help install demo up down status logs dead-letters test check lint format faults eval bench bench-scale compose-test lock
 
 PYTHON ?= python3
 UV := $(shell command -v uv || echo .local/uv/bin/uv)
@@ -49,6 +49,15 @@ format: .venv/.dev ## ruff format
 
 faults: .venv/.dev ## the fault suite; CASE='3,18-24' some of it, SEED=7 again as it was, TRIALS=300
 	@$(RUN) tests.faults --case '$(CASE)' $(if $(SEED),--seed '$(SEED)') $(if $(TRIALS),--trials '$(TRIALS)')
+
+eval: .venv/.dev ## quality of parsing and retrieval over ../shared/data; ONLY=retrieval SETS=zh-tidb-faq EMBEDS=both some of it
+	@$(RUN) tests.evaluation --only '$(ONLY)' --sets '$(SETS)' --embeds '$(EMBEDS)'
+
+bench: .venv/.dev ## speed and memory against baselines of the same run; ONLY=ingestion some of it
+	@$(RUN) tests.bench --only '$(ONLY)'
+
+bench-scale: .venv/.dev ## searches among 10,000 to 1,000,000 chunks; SCALE=0.05 a part of them
+	@$(RUN) tests.bench.scale
 
 compose-test: .venv/.runtime ## the same system by Docker Compose, with the end-to-end questions
 	@bash deploy/docker/compose_test.sh

@@ -1,7 +1,8 @@
 """The words that keyword search goes by: the same on the side that indexes and on the side that asks.
 
 Text is folded (NFKC, lower case), so that width and case don't matter, and cut into runs of Han characters and kana and
-into words of all other scripts, so that spaces between Chinese and Latin text don't matter either.
+into words of all other scripts, so that spaces between Chinese and Latin text don't matter either. Traditional Chinese is folded to
+simplified as a knowledge base wants it; questions ask for both forms, so that they needn't know what each base wants.
 
 * Han: dictionary words, long ones with the words inside them, as jieba cuts for search; its guessing of unknown words is
   off, because it guesses by context and so differently in a question. Instead, where the dictionary leaves single
@@ -22,6 +23,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
+import opencc
 import rjieba
 import Stemmer
 
@@ -36,6 +38,7 @@ _ENGLISH = re.compile(r"[a-z]+")
 _MAX_TERM_CHARS: Final = 64
 _MAX_WORD_CHARS: Final = 1024  # what is longer is data, not a word; only its beginning counts
 _STEMMER: Final = Stemmer.Stemmer("english")
+_TO_SIMPLIFIED: Final = opencc.OpenCC("t2s")
 
 # Left out of questions only, and only where other words remain: they say nothing about what is looked for, and half of
 # all documents hold them.
@@ -48,17 +51,21 @@ _STOP_WORDS: Final = frozenset(
 )
 
 
-def index_terms(text: str) -> dict[str, int]:
-    """Return each term of a text and how often it occurs.
+def index_terms(text: str, *, fold_variants: bool = True) -> dict[str, int]:
+    """Return each term of a text and how often it occurs; traditional characters as simplified ones, unless told not to.
 
     Terms consist of letters, digits and inner `_`, `.`, `-` alone and have at most 64 characters.
     """
-    return Counter(_terms(text))
+    return Counter(_terms(_TO_SIMPLIFIED.convert(text) if fold_variants else text))
 
 
 def query_terms(text: str, *, limit: int = 256) -> list[str]:
-    """Return the first `limit` distinct terms of a question, without stop words where others remain."""
-    terms = dict.fromkeys(_terms(text))
+    """Return the first `limit` distinct terms of a question, without stop words where others remain.
+
+    A question in traditional characters asks for their simplified form first, and for its own as well.
+    """
+    simplified = _TO_SIMPLIFIED.convert(text)
+    terms = dict.fromkeys(_terms(simplified) if simplified == text else [*_terms(simplified), *_terms(text)])
     telling = [term for term in terms if term not in _STOP_WORDS]
     return (telling or list(terms))[:limit]
 

@@ -1,4 +1,4 @@
-"""The chat and embedding models that an installation offers, read once at start from `models.toml`."""
+"""The chat, embedding and reranking models that an installation offers, read once at start from `models.toml`."""
 
 import os
 import re
@@ -38,6 +38,7 @@ def _checked_url(url: str) -> str:
 
 
 Seconds = Annotated[float, Field(gt=0, le=1800, allow_inf_nan=False)]
+Cosine = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
 
 class Timeouts(BaseModel):
@@ -104,6 +105,14 @@ class EmbeddingModel(_Endpoint):
     batch_size: Annotated[int, Field(ge=1, le=2048)] = 32
     """Texts in one request."""
     timeout: Seconds = 60.0
+    score_range: tuple[Cosine, Cosine] = (0.0, 1.0)
+    """The cosines of a question and a passage that have nothing to do with each other, and of one that fits perfectly."""
+
+    @model_validator(mode="after")
+    def _range_ascends(self) -> Self:
+        if self.score_range[0] >= self.score_range[1]:
+            raise ValueError("score_range must ascend")
+        return self
 
     @model_validator(mode="after")
     def _one_way_to_tell_queries(self) -> Self:
@@ -112,14 +121,31 @@ class EmbeddingModel(_Endpoint):
         return self
 
 
+class RerankModel(_Endpoint):
+    """A `/rerank` endpoint: `cohere` as Cohere, Jina, vLLM and others have it, `tei` as Text Embeddings Inference has it."""
+
+    protocol: Literal["cohere", "tei"] = "cohere"
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = 50
+    """Documents in one request."""
+    max_chars: Annotated[int, Field(ge=100, le=100_000)] = 2_000
+    """How much of a document's and a question's beginning is sent."""
+    timeout: Seconds = 5.0
+
+
 class ModelRegistry(BaseModel):
-    """All models of one `models.toml`; every entry in it is well-formed, and the two defaults are usable."""
+    """All models of one `models.toml`; every entry in it is well-formed, and the defaults of chat and embedding are usable."""
 
     model_config = ConfigDict(frozen=True)
 
     path: Path
     chat: Mapping[str, ChatModel]
     embedding: Mapping[str, EmbeddingModel]
+    rerank: Mapping[str, RerankModel] = {}
+
+    @property
+    def default_rerank(self) -> RerankModel | None:
+        """None for an installation without reranking models."""
+        return next((entry for entry in self.rerank.values() if entry.default), None)
 
     @property
     def default_chat(self) -> ChatModel:
@@ -138,28 +164,32 @@ class ModelRegistry(BaseModel):
         return self.default_embedding if name is None else _named("embedding", self.embedding, name)
 
     def problems(self) -> dict[str, str]:
-        """Why models can't be used now, by `chat.NAME` and `embedding.NAME`; empty when all can."""
+        """Why models can't be used now, by `chat.NAME`, `embedding.NAME` and `rerank.NAME`; empty when all can."""
         entries = {f"chat.{e.name}": e.problem for e in self.chat.values()}
         entries |= {f"embedding.{e.name}": e.problem for e in self.embedding.values()}
+        entries |= {f"rerank.{e.name}": e.problem for e in self.rerank.values()}
         return {name: problem for name, problem in entries.items() if problem is not None}
 
 
 def load_registry(path: Path | None = None, environ: Mapping[str, str] | None = None) -> ModelRegistry:
     """Read the models file at `path`, else at CHATMIND_MODELS_FILE, else `models.toml` here.
 
-    Raises RegistryError for a file that can't be read, an entry that is wrong in any way, and a default model whose key
-    is missing; a missing key of another model only makes that one unusable.
+    Raises RegistryError for a file that can't be read, an entry that is wrong in any way, and a default model for chat or
+    embedding whose key is missing; a missing key of another model only makes that one unusable.
     """
     environ = os.environ if environ is None else environ
     path = path or Path(environ.get(MODELS_FILE_VARIABLE) or DEFAULT_MODELS_FILE)
     document = _read(path)
-    unknown = sorted(document.keys() - {"chat", "embedding"})
+    unknown = sorted(document.keys() - {"chat", "embedding", "rerank"})
     if unknown:
-        raise RegistryError(f"{path}: unknown section [{unknown[0]}]; entries are [chat.NAME] or [embedding.NAME]")
+        raise RegistryError(
+            f"{path}: unknown section [{unknown[0]}]; entries are [chat.NAME], [embedding.NAME] or [rerank.NAME]"
+        )
     return ModelRegistry(
         path=path,
         chat=_section(path, "chat", ChatModel, document, environ),
         embedding=_section(path, "embedding", EmbeddingModel, document, environ),
+        rerank=_section(path, "rerank", RerankModel, document, environ, required=False),
     )
 
 
@@ -173,8 +203,16 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _section(
-    path: Path, kind: str, entry_type: type[E], document: Mapping[str, Any], environ: Mapping[str, str]
+    path: Path,
+    kind: str,
+    entry_type: type[E],
+    document: Mapping[str, Any],
+    environ: Mapping[str, str],
+    *,
+    required: bool = True,
 ) -> dict[str, E]:
+    if not required and kind not in document:
+        return {}
     tables = document.get(kind)
     if not isinstance(tables, dict) or not tables:
         raise RegistryError(f"{path}: no [{kind}.NAME] entry")
@@ -184,7 +222,7 @@ def _section(
     defaults = [entry for entry in entries.values() if entry.default]
     if len(defaults) != 1:
         raise RegistryError(f"{path}: exactly one [{kind}.NAME] must say default = true, but {len(defaults)} do")
-    if problem := defaults[0].problem:
+    if (problem := defaults[0].problem) and required:
         raise RegistryError(
             f"{path}: [{kind}.{defaults[0].name}] api_key_env: {problem}, and this is the default model"
         )

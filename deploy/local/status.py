@@ -10,6 +10,7 @@ from deploy.local.programs import Program, list_programs
 from deploy.local.settings import StackSettings
 from deploy.local.stuck import print_stuck
 from deploy.local.supervision import ProgramState, Supervisor
+from deploy.local.vector_indexes import print_vector_indexes
 
 NOT_RUNNING = ProgramState(name="", state="STOPPED", pid=0, started_at=0, description="")
 
@@ -33,6 +34,7 @@ def print_status(settings: StackSettings) -> bool:
     console.print(table)
     if not everything_ready:
         console.print("Something is down: `make up` starts it, `make logs` tells why.")
+    print_vector_indexes(console, plan.owner_variables["DATABASE_URL"])
     return print_stuck(console, plan.owner_variables["DATABASE_URL"]) and everything_ready
 
 

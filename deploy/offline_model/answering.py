@@ -8,6 +8,7 @@ from typing import Any
 
 from deploy.offline_model.conversation import Conversation, Tool
 from deploy.offline_model.quoting import Hit, quote, read_hits
+from deploy.offline_model.rewriting import read_rewriting_request
 from deploy.offline_model.summary import summarise
 from deploy.offline_model.terms import is_chinese, terms
 
@@ -67,8 +68,9 @@ def decide(conversation: Conversation) -> Say | Call:
     chinese = is_chinese(conversation.question)
     if conversation.results:
         return Say(_answer(conversation, chinese))
-    if _SUMMARY.search(conversation.system) and not conversation.tools:
-        return Say(summarise(conversation.question))
+    task = _of_task(conversation)
+    if task is not None:
+        return Say(task)
     if not conversation.question or _SMALL_TALK.fullmatch(conversation.question):
         return Say(_word("greeting", chinese))
     clock = conversation.tool("time", "clock", "date")
@@ -78,6 +80,15 @@ def decide(conversation: Conversation) -> Say | Call:
     if search:
         return Call(search.name, _search_arguments(search, conversation))
     return Say(_word("no_tool", chinese))
+
+
+def _of_task(conversation: Conversation) -> str | None:
+    """What comes of a task that the system prompt sets; None where there is somebody to talk to."""
+    if asked := read_rewriting_request(conversation):
+        return asked.written(_query(asked.conversation))
+    if _SUMMARY.search(conversation.system) and not conversation.tools:
+        return summarise(conversation.question)
+    return None
 
 
 def _answer(conversation: Conversation, chinese: bool) -> str:

@@ -13,6 +13,7 @@ import structlog
 
 from services.agent_runner import rows
 from services.agent_runner.context import tool_contexts
+from services.agent_runner.models.types import Usage
 from services.agent_runner.ports import Commit, Tools
 from services.agent_runner.progress import RunProgress
 from services.agent_runner.steps import OpenCall, ToolContext, ToolResult
@@ -46,10 +47,13 @@ class Execution:
             asyncio.ensure_future(self._call(call, context)) for call, context in zip(calls, contexts, strict=True)
         ]
         try:
-            for call, message_id, task in zip(calls, message_ids, tasks, strict=True):
+            for call, message_id, context, task in zip(calls, message_ids, contexts, tasks, strict=True):
                 result = await task
                 failpoint("after_tool_before_commit")
-                await self._end(call, message_id, result, started_at, is_last=call is calls[-1])
+                usage = Usage.total(context.usages)
+                journal = rows.execute_entry(call, message_id, result, started_at, usage)
+                self._progress.add_usage(usage)
+                await self._end(call, result, journal, is_last=call is calls[-1])
         finally:
             for task in tasks:
                 task.cancel()
@@ -68,18 +72,16 @@ class Execution:
             return lost_outcome()
         return await self._tools.call(self._progress.agent, call.call, context)
 
-    async def _end(
-        self, call: OpenCall, message_id: UUID, result: ToolResult, started_at: datetime, *, is_last: bool
-    ) -> None:
+    async def _end(self, call: OpenCall, result: ToolResult, journal: rows.Row, *, is_last: bool) -> None:
         progress = self._progress
-        message = rows.tool_message(call, message_id, result)
-        journal = rows.execute_entry(call, message_id, result, started_at)
+        message = rows.tool_message(call, journal["message_id"], result)
         events = (step_event("step.unknown", progress.run_id, journal),) if result.uncertain else ()
         more = is_last and progress.step < progress.agent.max_steps
+        usage = progress.usage if journal["usage"] else None
         # The last result's commit announces the next think step as well.
         step = progress.step + 1 if more else progress.step
         await self._commit(
-            Advance("THINKING" if more else "EXECUTING", step, message, journal, announce=more, events=events)
+            Advance("THINKING" if more else "EXECUTING", step, message, journal, usage, announce=more, events=events)
         )
         progress.add_result(call.call, result, announced_step=step if more else None)
 

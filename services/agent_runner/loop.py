@@ -15,6 +15,7 @@ its result is.
 import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
 from uuid import UUID
@@ -22,7 +23,7 @@ from uuid import UUID
 import structlog
 
 from services.agent_runner import rows
-from services.agent_runner.citations import hits_of, resolve_citations
+from services.agent_runner.citations import CitationReader
 from services.agent_runner.context import build_request
 from services.agent_runner.execution import Execution
 from services.agent_runner.models.errors import ModelError
@@ -84,13 +85,15 @@ class Loop:
         announced = progress.announced_step == step
         announcement = None if announced else asyncio.ensure_future(commit(Advance("THINKING", step)))
         try:
-            reply = await self._ask(progress, message_id, deltas)
+            reply, citations = await self._ask(progress, message_id, deltas)
         finally:
             if announcement is not None:
                 await announcement
         deltas.complete()
         progress.add_usage(reply.usage)
-        message = rows.assistant_message(message_id, reply)
+        message = rows.assistant_message(message_id, reply, citations)
+        if citations.dropped:
+            log.warning("citation.dropped", numbers=citations.dropped)
         journal = rows.think_entry(progress.next_n, step, message_id, reply, started_at)
         match decide(reply):
             case CallTools():
@@ -99,27 +102,31 @@ class Loop:
                 progress.add_reply(reply)
                 return False
             case Answer():
-                citations, unknown = resolve_citations(reply.text, hits_of(progress.own_messages))
-                if unknown:
-                    log.info("citation.unknown", numbers=unknown)
-                message["citations"] = citations
                 await commit(Advance(None, step, message, journal, ending=Ending("completed", progress.usage)))
                 return True
             case other:
                 assert_never(other)
 
-    async def _ask(self, progress: RunProgress, message_id: UUID, deltas: Deltas) -> ModelReply:
-        request = build_request(progress, self._tools.specs(progress.agent), self._memory.history_tokens)
+    async def _ask(self, progress: RunProgress, message_id: UUID, deltas: Deltas) -> tuple[ModelReply, CitationReader]:
+        """The model's reply, with the text that its citations leave: what is streamed is what is stored."""
+        tools = self._tools.specs(progress.agent)
+        request, citations = build_request(progress, tools, self._memory.history_tokens)
         reply: ModelReply | None = None
         async with aclosing(self._model.stream(request)) as stream:
             async for item in stream:
                 match item:
                     case TextDelta(text):
-                        deltas.add(message_id, text)
+                        _stream(deltas, message_id, citations.feed(text))
                     case ModelReply():
                         reply = item
                     case other:
                         assert_never(other)
         if reply is None:
             raise AssertionError("a model's stream ends with its reply or an error")
-        return reply
+        _stream(deltas, message_id, citations.finish())
+        return replace(reply, text=citations.text), citations
+
+
+def _stream(deltas: Deltas, message_id: UUID, text: str) -> None:
+    if text:
+        deltas.add(message_id, text)

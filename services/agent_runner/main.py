@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
-from services.agent_runner.handlers import CancellationListener
+from services.agent_runner.cancel_listener import CancellationListener
 from services.agent_runner.loop import Loop
 from services.agent_runner.models.client import ModelClient
 from services.agent_runner.models.client import new_http_client as new_model_http_client
@@ -16,6 +16,7 @@ from services.agent_runner.tools.clock import CurrentTimeTool
 from services.agent_runner.tools.http import HttpTool
 from services.agent_runner.tools.http import new_http_client as new_tool_http_client
 from services.agent_runner.tools.knowledge import KnowledgeTool
+from services.agent_runner.tools.rewriting import QueryRewriter
 from services.agent_runner.tools.toolbox import Toolbox
 from services.agent_runner.worker import Worker
 from shared.contracts.commands import ExecuteRun
@@ -80,7 +81,8 @@ def build(
     async def ask(question: SearchKnowledge) -> SearchResult:
         return await rpc.ask(QUESTIONS, question, SearchResult, deadline=settings.tools.retrieval_deadline)
 
-    toolbox = Toolbox([KnowledgeTool(ask), CurrentTimeTool(), *tools], settings.tools)
+    knowledge = KnowledgeTool(ask, QueryRewriter(model, settings.rewriting))
+    toolbox = Toolbox([knowledge, CurrentTimeTool(), *tools], settings.tools)
     loop = Loop(model, toolbox, settings.memory, stopping=lambda: jobs.stopping)
     worker = Worker(store, loop, keeper, hints, relay.nudge, settings)
     jobs = Jobs(store.claim, worker.work, settings.jobs, DATABASE_TROUBLE)

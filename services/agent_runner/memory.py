@@ -4,7 +4,6 @@ Whatever happened to earlier runs (cancelled, given up, out of steps), a request
 and what followed from it: replies that call tools, each with exactly its results behind it, and an answer. What history lacks is said.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
@@ -14,8 +13,8 @@ from uuid import UUID
 from services.agent_runner.models.types import Message
 from services.agent_runner.steps import StoredMessage
 from shared.json_text import to_json
+from shared.tokens import count_tokens
 
-_WIDE = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef]|[\U00020000-\U0003ffff]")
 _MESSAGE_OVERHEAD = 4  # tokens that a chat format spends on a message's frame
 _NO_ANSWER = "(This turn ended without an answer.)"
 _NO_RESULT = to_json(
@@ -25,15 +24,15 @@ _NO_RESULT = to_json(
 Group = list[StoredMessage]
 
 
-def estimate_tokens(text: str) -> int:
-    """A cautious estimate that needs no tokenizer: one token a CJK character, one for 3.5 other characters."""
-    wide = len(_WIDE.findall(text))
-    return wide + round((len(text) - wide) / 3.5)
+def assemble(system_prompt: str, messages: Sequence[StoredMessage]) -> tuple[Message, ...]:
+    """The messages of a request: the system prompt and what is `remembered`."""
+    system = [Message("system", system_prompt)] if system_prompt else []
+    return (*system, *_with_unique_ids(messages))
 
 
-def assemble(system_prompt: str, messages: Sequence[StoredMessage], run_id: UUID, budget: int) -> tuple[Message, ...]:
-    """The messages of a request: the system prompt, as much of the newest history as `budget` (tokens) holds, and this run's own
-    messages, which are always there. `messages` are in reading order.
+def remembered(messages: Sequence[StoredMessage], run_id: UUID, budget: int) -> list[StoredMessage]:
+    """As much of the newest history as `budget` (tokens) holds, and this run's own messages, which are always there. `messages` are in
+    reading order.
 
     History is kept by whole exchanges, the newest first, and never begins in the middle of one.
     """
@@ -46,9 +45,7 @@ def assemble(system_prompt: str, messages: Sequence[StoredMessage], run_id: UUID
             break
         budget -= cost
         kept.append(group)
-    system = [Message("system", system_prompt)] if system_prompt else []
-    conversation = [message for group in reversed(kept) for message in group]
-    return (*system, *_with_unique_ids([*conversation, *_paired(own)]))
+    return [*(message for group in reversed(kept) for message in group), *_paired(own)]
 
 
 def _exchanges(history: Sequence[StoredMessage]) -> Iterator[Group]:
@@ -127,5 +124,5 @@ def _free_id(wanted: str, taken: set[str]) -> str:
 
 
 def _cost(message: StoredMessage) -> int:
-    calls = sum(estimate_tokens(call.arguments_json) + _MESSAGE_OVERHEAD for call in message.tool_calls)
-    return estimate_tokens(message.content) + calls + _MESSAGE_OVERHEAD
+    calls = sum(count_tokens(call.arguments_json) + _MESSAGE_OVERHEAD for call in message.tool_calls)
+    return count_tokens(message.content) + calls + _MESSAGE_OVERHEAD

@@ -1,6 +1,6 @@
 -- name: load_agent
 -- The agent of a session with the knowledge bases it was granted, in their order.
-SELECT a.name, a.system_prompt, a.model, a.tools, a.options, a.max_steps,
+SELECT a.name, a.system_prompt, a.model, a.tools, a.options, a.max_steps, a.knowledge,
        coalesce((
            SELECT jsonb_agg(jsonb_build_object('id', k.id, 'name', k.name, 'description', k.description) ORDER BY g.position)
            FROM agent_knowledge_base g JOIN knowledge_base k ON k.tenant_id = g.tenant_id AND k.id = g.knowledge_base_id

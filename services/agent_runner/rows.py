@@ -6,6 +6,7 @@ from uuid import UUID
 
 import orjson
 
+from services.agent_runner.citations import CitationReader
 from services.agent_runner.models.types import ModelReply, ToolCall, Usage
 from services.agent_runner.steps import OpenCall, ToolResult
 from shared.errors import storable
@@ -14,9 +15,11 @@ from shared.json_text import to_json
 Row = dict[str, Any]
 
 
-def assistant_message(message_id: UUID, reply: ModelReply) -> Row:
-    """The message of a reply; citations are added by the loop."""
+def assistant_message(message_id: UUID, reply: ModelReply, citations: CitationReader) -> Row:
+    """The message of a reply, whose text has been read by `citations`. A reply that calls tools cites nothing yet."""
     metadata: Row = {"finish_reason": reply.finish_reason}
+    if citations.dropped:
+        metadata["dropped_citations"] = citations.dropped
     if reply.reasoning:
         metadata["reasoning"] = reply.reasoning
     return {
@@ -26,6 +29,7 @@ def assistant_message(message_id: UUID, reply: ModelReply) -> Row:
         "tool_calls": [
             {"id": call.id, "name": call.name, "arguments": call.arguments_json} for call in reply.tool_calls
         ],
+        "citations": [] if reply.tool_calls else citations.citations,
         "usage": _usage(reply.usage),
         "model": reply.model,
         "metadata": metadata,
@@ -62,8 +66,10 @@ def think_entry(n: int, step: int, message_id: UUID, reply: ModelReply, started_
     }
 
 
-def execute_entry(call: OpenCall, message_id: UUID, result: ToolResult | None, started_at: datetime) -> Row:
-    """The journal's entry of a tool call; without a result, of one that is about to be made."""
+def execute_entry(
+    call: OpenCall, message_id: UUID, result: ToolResult | None, started_at: datetime, usage: Usage | None = None
+) -> Row:
+    """The journal's entry of a tool call; without a result, of one that is about to be made. `usage`: of models that the tool asked."""
     error = result.error if result else None
     return {
         "n": call.n,
@@ -75,6 +81,7 @@ def execute_entry(call: OpenCall, message_id: UUID, result: ToolResult | None, s
         "tool_call_id": call.call.id,
         "arguments": _arguments(call.call),
         "error": error.model_dump() if error else None,
+        "usage": _usage(usage),
         "started_at": started_at,
     }
 

@@ -19,6 +19,17 @@ class ToolSettings(BaseModel):
     max_result_chars: int = Field(default=262_144, ge=1)
 
 
+class RewritingSettings(BaseModel):
+    """Limits of the model call that rewrites a query. Where it fails, the query is searched for as it is."""
+
+    timeout: float = Field(default=8.0, gt=0, description="seconds, waiting for a free slot of the model included")
+    history_tokens: int = Field(default=1_000, ge=0, description="estimated tokens of the conversation that are shown")
+    max_tokens: int = Field(default=256, ge=1, description="of the model's reply; a thinking model needs more")
+    max_query_chars: int = Field(
+        default=500, ge=1, description="a longer query is left as it is, a longer wording not taken"
+    )
+
+
 class MemorySettings(BaseModel):
     """What of a session's history the model sees."""
 
@@ -34,4 +45,5 @@ class RunnerSettings(CommonSettings):
     pool: PoolSettings = PoolSettings(max_size=16)
     lease: LeaseSettings = LeaseSettings()
     tools: ToolSettings = ToolSettings()
+    rewriting: RewritingSettings = RewritingSettings()
     memory: MemorySettings = MemorySettings()

@@ -1,11 +1,12 @@
 """The vocabulary of a run: what it knows, what it decides, what comes out of a step. Data only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
 
-from services.agent_runner.models.types import ModelOptions, ModelReply, ToolCall
+from services.agent_runner.models.types import ModelOptions, ModelReply, ToolCall, Usage
+from shared.contracts.agent_knowledge import AgentKnowledge
 from shared.errors import ErrorInfo
 
 MAX_HITS_A_CALL = 10
@@ -31,6 +32,7 @@ class Agent:
     options: ModelOptions
     max_steps: int
     knowledge_bases: tuple[GrantedKnowledgeBase, ...]
+    knowledge: AgentKnowledge = field(default_factory=AgentKnowledge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,8 @@ class OpenCall:
 class ToolContext:
     """On whose behalf a tool runs. Grants follow from run_id, never from what the model wrote. `hits_before` numbers citations on.
 
-    `idempotency_key` is the same whenever this very call is made again; `attempt` is the lease's epoch.
+    `idempotency_key` is the same whenever this very call is made again; `attempt` is the lease's epoch. `conversation` is what the session
+    holds so far, in reading order. A tool that asks a model notes in `usages` what that took, whatever becomes of the call.
     """
 
     tenant_id: UUID
@@ -90,6 +93,9 @@ class ToolContext:
     hits_before: int
     idempotency_key: str
     attempt: int
+    agent: Agent
+    conversation: Sequence[StoredMessage] = ()
+    usages: list[Usage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

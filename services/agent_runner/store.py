@@ -12,12 +12,14 @@ from services.agent_runner.models.types import ModelOptions, ToolCall
 from services.agent_runner.progress import RunProgress
 from services.agent_runner.settings import MemorySettings
 from services.agent_runner.steps import Agent, GrantedKnowledgeBase, StoredMessage
+from shared.contracts.agent_knowledge import AgentKnowledge
 from shared.contracts.hints import EventFrame
 from shared.conversation import SQL as CONVERSATION
 from shared.conversation import Advance, ClaimedRun, advance_run, claim_runs
 from shared.db.pool import Pool
 from shared.db.queries import load_queries
 from shared.errors import LeaseLost
+from shared.json_text import to_json
 from shared.leases import PRESENCE_CLASS, LeaseSettings
 
 SQL = load_queries(Path(__file__).with_name("queries.sql"))
@@ -100,6 +102,8 @@ def _agent(row: asyncpg.Record) -> Agent:
         knowledge_bases=tuple(
             GrantedKnowledgeBase(UUID(base["id"]), base["name"], base["description"]) for base in row["knowledge_bases"]
         ),
+        # Refused whole where a newer release knows more: a filter that is obeyed in part lets through what it was to keep out.
+        knowledge=AgentKnowledge.model_validate_json(to_json(row["knowledge"])),
     )
 
 

@@ -31,7 +31,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "step_not_unknown": (409, "The outcome of the step is not unknown"),
     "idempotency_conflict": (409, "The idempotency key was used before"),
     "duplicate_document": (409, "The knowledge base has a document with this content"),
-    "embedding_model_in_use": (409, "The embedding model is in use"),
+    "no_previous_embedding": (409, "There is no previous embedding"),
     "request_timeout": (408, "The request took too long to arrive"),
     "too_large": (413, "The request is too large"),
     "unsupported_media_type": (415, "The type is not supported"),

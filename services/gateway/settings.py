@@ -15,6 +15,7 @@ class LimitSettings(BaseModel):
     file_bytes: int = Field(default=50 * _MIB, ge=1, description="one uploaded file")
     upload_bytes: int = Field(default=256 * _MIB, ge=1, description="a whole upload request")
     files: int = Field(default=20, ge=1, description="files in one upload request")
+    retries: int = Field(default=10_000, ge=1, description="failed documents that one request queues again")
     runs_per_session: int = Field(default=100, ge=1, description="unfinished runs of one session")
     runs_per_tenant: int = Field(default=10_000, ge=1, description="unfinished runs of one tenant")
     runs: int = Field(default=50_000, ge=1, description="unfinished runs of all tenants")

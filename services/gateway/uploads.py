@@ -5,30 +5,42 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, cast
 
 from fastapi import Request
-from starlette.datastructures import UploadFile
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
 from services.gateway.refusals import Refusal, wrong_field
+from services.gateway.schemas.labels import MAX_TAGS, Labels, split_tags
 from services.gateway.settings import LimitSettings
 from services.gateway.store.documents import Upload
-from shared.contracts.media import SUPPORTED_FORMATS, supported_media_type
+from shared.contracts.media import PLAIN_TEXT, SUPPORTED_FORMATS, supported_media_type
 
 _PART_BYTES = 1024 * 1024
 _MAX_NAME = 255
-_MAX_FIELDS = 10
+_MAX_FIELDS = 2 * MAX_TAGS
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
+@dataclass(frozen=True, slots=True)
+class ReceivedForm:
+    """The files of a form, and the labels for all of them."""
+
+    files: list[Upload]
+    labels: Labels
+
+
 @asynccontextmanager
-async def received_files(request: Request, limits: LimitSettings) -> AsyncIterator[list[Upload]]:
+async def received_files(request: Request, limits: LimitSettings) -> AsyncIterator[ReceivedForm]:
     """The checked files of a multipart request; they are gone after the block.
 
-    Raises Refusal: unreadable, none, too many, too large, empty, or of a type that isn't supported.
+    Raises Refusal: unreadable, none, too many, too large, empty, or of a type that isn't supported; RequestValidationError: wrong labels.
     """
     if not _is_multipart(request):
         raise Refusal("unsupported_media_type", "Send the files as multipart/form-data.")
@@ -37,7 +49,8 @@ async def received_files(request: Request, limits: LimitSettings) -> AsyncIterat
             files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
             if not files:
                 raise wrong_field("files", "invalid_request", "At least one file is needed.")
-            yield [await check_file(file, limits.file_bytes) for file in files]
+            labels = _labels(form)
+            yield ReceivedForm([await check_file(file, limits.file_bytes) for file in files], labels)
     except HTTPException as error:
         # Starlette's words for a multipart body that can't be read, or for too many files.
         if error.status_code == 400:
@@ -52,16 +65,27 @@ async def received_content(request: Request, filename: str, limits: LimitSetting
     Raises Refusal as `received_files` does.
     """
     if _is_multipart(request):
-        async with received_files(request, limits) as uploads:
-            if len(uploads) != 1:
+        async with received_files(request, limits) as form:
+            if len(form.files) != 1:
                 raise wrong_field("file", "invalid_request", "Exactly one file is needed.")
-            yield uploads[0]
+            yield form.files[0]
         return
     with SpooledTemporaryFile(max_size=_PART_BYTES) as spool:
         async for part in request.stream():
             await asyncio.to_thread(spool.write, part)
         file = UploadFile(cast(BinaryIO, spool), filename=filename, headers=request.headers)
         yield await check_file(file, limits.file_bytes)
+
+
+def _labels(form: FormData) -> Labels:
+    """The fields `tags`, any number of them, and `date`."""
+    texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+    tags = split_tags(value for name, value in texts if name == "tags")
+    date = next((value for name, value in texts if name == "date" and value), None)
+    try:
+        return Labels.model_validate({"tags": tags, "date": date})
+    except ValidationError as error:
+        raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from None
 
 
 def _is_multipart(request: Request) -> bool:
@@ -92,6 +116,14 @@ async def _parts(file: UploadFile) -> AsyncIterator[bytes]:
     await file.seek(0)
     while part := await file.read(_PART_BYTES):
         yield part
+
+
+def checked_filename(name: str) -> str:
+    """A document's new name. Raises Refusal when it is one of a type that isn't supported."""
+    filename = clean_filename(name)
+    if supported_media_type(filename, PLAIN_TEXT) is None:
+        raise wrong_field("filename", "unsupported_media_type", f"{filename}: this type is not supported.")
+    return filename
 
 
 def clean_filename(name: str) -> str:

@@ -5,13 +5,34 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final
 
+# A full stop behind one of these, or behind an initial, ends no sentence as a rule. By length, as lookbehinds have to be.
+_ABBREVIATIONS: Final = (
+    "ca cf vs pp al Co Dr Jr Mr Ms Sr St",
+    "e.g i.e etc viz Mrs Col Gen Inc Ltd Vol Fig Nos Sec",
+    "Prof Capt Corp Dept Figs resp incl",
+)
+_ENDS_NO_ABBREVIATION = r"(?<!\b[A-Z]\.)" + "".join(
+    rf"(?<!\b(?:{'|'.join(map(re.escape, words.split()))})\.)" for words in _ABBREVIATIONS
+)
+_CLOSING = r"[\"')\]”’]{0,4}"
 # Each pattern matches the end of a unit and the white space behind it: the boundary is the match's end.
 BOUNDARIES: Final = (
     re.compile(r"\n[ \t]*\n\s*"),  # paragraphs
     re.compile(r"\n"),  # lines
-    re.compile(r"(?:[。！？；]|…+)[”’」』）】]*\s*|[.!?;]+[\"')\]]*\s+"),  # sentences
+    re.compile(
+        rf"(?:[。！？；]|…+)[”’」』）】]*\s*|[.!?;]{{1,8}}(?={_CLOSING}\s){_ENDS_NO_ABBREVIATION}{_CLOSING}\s+"
+    ),  # sentences
     re.compile(r"[，、：]\s*|[,:]\s+"),  # clauses
     re.compile(r"\s+"),  # words
+)
+# What ends a unit of the sentence method, and the white space behind it: a sentence, a paragraph, the line before an item of a list. A
+# sentence doesn't begin with a small letter.
+SENTENCE_END: Final = re.compile(
+    rf"""(?:[。！？]|…+)[”’」』）】]*\s*
+    | [.!?]{{1,8}}(?={_CLOSING}\s){_ENDS_NO_ABBREVIATION}{_CLOSING}\s+(?![\sa-z])
+    | \n[ \t]*\n\s*
+    | \n(?=[ \t]*(?:[-*+•]|[0-9]{{1,3}}[.)、])[ \t])""",
+    re.VERBOSE,
 )
 _WORD = re.compile(r"[A-Za-z0-9_]")
 _LONGEST_WORD = 40

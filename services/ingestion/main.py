@@ -1,18 +1,25 @@
 """The ingestion service: `python -m services.ingestion.main`. Everything is built here and nowhere else."""
 
+import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
+from typing import NamedTuple
+from uuid import UUID
 
 from services.ingestion.courtesy import Courtesy
 from services.ingestion.embedding import EmbeddingModels
+from services.ingestion.generation_store import GenerationStore
 from services.ingestion.parsing.worker import IsolatedParser
 from services.ingestion.pipeline import Embedders, Ingestion, Parser
+from services.ingestion.reembedding import ClaimedGeneration, Reembedding
 from services.ingestion.settings import IngestionSettings
 from services.ingestion.store import DocumentStore, somebody_waits
-from services.ingestion.sweeper import Sweeper, prune_cache_for_ever
-from services.ingestion.worker import Worker
+from services.ingestion.sweeper import Sweeper, discard_generations_for_ever, prune_cache_for_ever
+from services.ingestion.vector_indexes import VectorIndexes
+from services.ingestion.worker import GenerationWorker, Worker
 from shared.contracts.commands import IngestDocument
 from shared.db.pool import DATABASE_TROUBLE, Pool, open_pool
 from shared.embeddings import EmbeddingClient, embedding_http_client
@@ -21,7 +28,7 @@ from shared.jobs import Jobs
 from shared.leases import LeaseKeeper, Presence
 from shared.logging import configure_logging
 from shared.outbox import OutboxRelay
-from shared.service import Service, consumer_check, database_check, load_models, main, make_broker, run_service
+from shared.service import Loop, Service, consumer_check, database_check, load_models, main, make_broker, run_service
 from shared.settings import load_settings
 from shared.stuck import report_stuck_for_ever
 from shared.topology import DOCUMENTS
@@ -39,7 +46,9 @@ async def start() -> None:
     async with AsyncExitStack() as stack:
         pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool)
         stack.push_async_callback(pool.close)
-        parser = await stack.enter_async_context(IsolatedParser(settings.limits, parallel=settings.jobs.slots))
+        parser = await stack.enter_async_context(
+            IsolatedParser(settings.limits, ocr=settings.ocr, parallel=settings.jobs.slots)
+        )
         http = await stack.enter_async_context(embedding_http_client())
         client = EmbeddingClient(registry, http, retry_seconds=settings.work.embed_retry)
         courtesy = Courtesy(settings.work.courtesy, partial(somebody_waits, pool))
@@ -61,17 +70,48 @@ def build(settings: IngestionSettings, pool: Pool, parser: Parser, embedders: Em
     worker = Worker(keeper, Ingestion(store, parser, embedders, work.progress_every), courtesy)
     jobs = Jobs(store.claim, worker.work, settings.jobs, DATABASE_TROUBLE)
     sweeper = Sweeper(store, keeper.held, jobs.nudge, leases.sweep_every)
+    vector_indexes = VectorIndexes(pool, settings.vector_indexes)
     stuck = partial(report_stuck_for_ever, pool)
+    generations = _generations(settings, pool, presence.owner, hints, embedders)
+
+    def stop_taking() -> None:
+        jobs.stop_taking()
+        generations.jobs.stop_taking()
+
+    async def drain() -> None:
+        await asyncio.gather(jobs.drain(), generations.jobs.drain())
+
     broker = make_broker(settings, NAME, apply_types=False)
     subscribe_to_wake_ups(broker, DOCUMENTS, IngestDocument, jobs)
     return Service(
         name=NAME,
         broker=broker,
-        loops=[presence.run, relay.run, hints.run, keeper.run, sweeper.run, prune, jobs.run, stuck],
+        loops=[
+            *(presence.run, relay.run, hints.run, keeper.run, sweeper.run, prune, vector_indexes.run, jobs.run, stuck),
+            *generations.loops,
+        ],
         checks={"database": database_check(pool), "consumer": consumer_check(broker)},
-        stop_taking=jobs.stop_taking,
-        drain=jobs.drain,
+        stop_taking=stop_taking,
+        drain=drain,
     )
+
+
+class _Generations(NamedTuple):
+    jobs: Jobs[ClaimedGeneration]
+    loops: Sequence[Loop]
+
+
+def _generations(
+    settings: IngestionSettings, pool: Pool, owner: UUID, hints: HintPublisher, embedders: Embedders
+) -> _Generations:
+    """What embeds knowledge bases again when their model is changed."""
+    store = GenerationStore(pool, owner, settings.lease, hints)
+    keeper = LeaseKeeper(store.renew, settings.lease)
+    worker = GenerationWorker(keeper, store, Reembedding(store, embedders, settings.work.progress_every))
+    jobs = Jobs(worker.claim, worker.work, settings.generation_jobs, DATABASE_TROUBLE)
+    keep = timedelta(days=settings.generations.keep_days)
+    discard = partial(discard_generations_for_ever, store, keep, settings.generations.sweep_every)
+    return _Generations(jobs, [keeper.run, jobs.run, discard])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 1. `parsing` (set by the claim): load the bytes of the claimed version; parse, clean and cut them in a subprocess.
 2. `splitting`: make chunks of the pieces, with their terms for keyword search and their texts to embed.
 3. `embedding` n/m: ask for the vectors that the cache lacks, batch by batch; each batch is in the cache before the next is asked for.
+   For the generation that serves, which is needed, then for those that the knowledge base has beside it, as far as their models answer.
 4. `ready`: one transaction swaps the chunks in.
 
 The ways out: `ready`; `failed`, when the document or the model's answer is at fault, or after too many attempts; `queued` for later, when
@@ -13,8 +14,8 @@ lease is gone, whose document was deleted or has newer bytes gets LeaseLost and 
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol
 from uuid import UUID
@@ -22,7 +23,7 @@ from uuid import UUID
 import structlog
 
 from services.ingestion.chunks import Chunk, make_chunk
-from services.ingestion.sections import Piece
+from services.ingestion.sections import ParsedFile, Piece
 from services.ingestion.text import DocumentError
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
 from shared.errors import CodedError, ErrorInfo, LeaseLost
@@ -33,11 +34,16 @@ log = structlog.get_logger()
 WorkingState = Literal["splitting", "embedding"]
 
 _CHUNKS_PER_TURN = 16  # about 10 ms of work, then the event loop gets a turn
+_CAREFUL_BATCH = 8  # of a document whose worker has died before: a death costs what is being asked for
+_SPARED_SECONDS = 60.0  # a model that doesn't serve and doesn't answer is not waited for again so soon
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedDocument:
-    """A document and the lease on it. `settings` are its knowledge base's, as stored."""
+    """A document and the lease on it. `settings` are its knowledge base's, as stored.
+
+    `embedding_model` makes the vectors of `generation`, which serves; `other_generations` are those beside it, with their models.
+    """
 
     tenant_id: UUID
     knowledge_base_id: UUID
@@ -51,6 +57,9 @@ class ClaimedDocument:
     embedding_model: str
     settings: Mapping[str, Any]
     waited: float  # seconds from the last change of its state to the claim
+    deaths: int = 0  # of workers that had it
+    generation: int = 1
+    other_generations: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +72,15 @@ class Progress:
     fresh: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a document has become. `vectors`: where the vectors of a generation's model are found, by generation."""
+
+    parsed: ParsedFile
+    chunks: Sequence[Chunk]
+    vectors: Mapping[int, "TextEmbedder"]
+
+
 class DocumentStore(Protocol):
     """The document's row and chunks.
 
@@ -72,7 +90,8 @@ class DocumentStore(Protocol):
 
     async def load(self, document: ClaimedDocument) -> bytes: ...
     async def advance(self, document: ClaimedDocument, progress: Progress) -> None: ...
-    async def swap_in(self, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: "TextEmbedder") -> None: ...
+    async def confirm(self, document: ClaimedDocument) -> None: ...
+    async def swap_in(self, document: ClaimedDocument, content: Content) -> None: ...
     async def fail(self, document: ClaimedDocument, error: ErrorInfo) -> None: ...
     async def delay(self, document: ClaimedDocument, error: ErrorInfo) -> None: ...
     async def hand_back(self, document: ClaimedDocument) -> None: ...
@@ -83,7 +102,7 @@ class Parser(Protocol):
 
     async def parse(
         self, data: bytes, *, filename: str, media_type: str, settings: KnowledgeBaseSettings
-    ) -> list[Piece]: ...
+    ) -> ParsedFile: ...
 
 
 class TextEmbedder(Protocol):
@@ -112,6 +131,7 @@ class Ingestion:
     parser: Parser
     embedders: Embedders
     progress_every: float
+    _spared: dict[str, float] = field(default_factory=dict)  # models, until when
 
     async def run(self, document: ClaimedDocument) -> None:
         """Brings a document to one of the ways out. Raises nothing but CancelledError, after handing the document back."""
@@ -138,34 +158,68 @@ class Ingestion:
         settings = KnowledgeBaseSettings.model_validate(document.settings)
         embedder = self.embedders.embedder(document.embedding_model)
         data = await self.store.load(document)
-        pieces = await self.parser.parse(
+        parsed = await self.parser.parse(
             data, filename=document.filename, media_type=document.media_type, settings=settings
         )
+        pieces = parsed.pieces
         failpoint("document_parsed")
         log.info("document.parsed", bytes=len(data), chunks=len(pieces), ms=_ms_since(started))
         await self.store.advance(document, Progress("splitting", 0, len(pieces)))
         chunks = await _make_chunks(pieces, settings)
         await self._embed(document, chunks, embedder)
+        vectors = {document.generation: embedder, **await self._embed_beside(document, chunks)}
         failpoint("document_embedded")
-        await self.store.swap_in(document, chunks, embedder)
+        await self.store.swap_in(document, Content(parsed, chunks, vectors))
         failpoint("document_swapped")
         log.info("document.ready", chunks=len(chunks), ms=_ms_since(started))
 
     async def _embed(self, document: ClaimedDocument, chunks: Sequence[Chunk], embedder: TextEmbedder) -> None:
         """Brings the vectors of all chunks into the cache, with progress."""
-        started = announced = time.monotonic()
-        missing = await embedder.missing(list(dict.fromkeys(text for chunk in chunks for text in chunk.texts.values())))
+        started, announced = (
+            time.monotonic(),
+            float("-inf"),
+        )  # the first batch counts as progress, however soon the next fault is
+        missing = await embedder.missing(_texts(chunks))
         needed = _needed(chunks, missing)
-        total, embedded = len(chunks), 0
+        total = len(chunks)
         await self.store.advance(document, Progress("embedding", bisect_right(needed, 0), total))
-        while batch := missing[embedded : embedded + embedder.batch_size]:
-            await embedder.embed(batch)
-            embedded += len(batch)
+        async for embedded in embed_in_batches(embedder, missing, _CAREFUL_BATCH if document.deaths else None):
             if embedded == len(missing) or time.monotonic() - announced >= self.progress_every:
                 announced = time.monotonic()
                 done = bisect_right(needed, embedded)
                 await self.store.advance(document, Progress("embedding", done, total, fresh=True))
+            else:
+                await self.store.confirm(document)  # whoever stops a document waits for one batch
         log.info("document.embedded", texts=len(missing), ms=_ms_since(started))
+
+    async def _embed_beside(self, document: ClaimedDocument, chunks: Sequence[Chunk]) -> dict[int, TextEmbedder]:
+        """The same for the generations that don't serve. One whose model fails is left out: it is completed before it serves."""
+        found: dict[int, TextEmbedder] = {}
+        for generation, model in document.other_generations.items():
+            if time.monotonic() < self._spared.get(model, 0):
+                continue
+            try:
+                embedder = self.embedders.embedder(model)
+                async for _ in embed_in_batches(embedder, await embedder.missing(_texts(chunks))):
+                    await self.store.confirm(document)
+                found[generation] = embedder
+            except LeaseLost:
+                raise
+            except CodedError as error:
+                self._spared[model] = time.monotonic() + _SPARED_SECONDS
+                log.warning("generation.left_out", model=model, code=error.code)
+        return found
+
+
+async def embed_in_batches(
+    embedder: TextEmbedder, missing: Sequence[str], most: int | None = None
+) -> AsyncIterator[int]:
+    """Has the vectors of texts made and cached, at most `most` with one request; after each batch, how many there are."""
+    embedded = 0
+    while batch := missing[embedded : embedded + min(embedder.batch_size, most or embedder.batch_size)]:
+        await embedder.embed(batch)
+        embedded += len(batch)
+        yield embedded
 
 
 async def _conclude(ending: Awaitable[None]) -> None:
@@ -180,10 +234,15 @@ async def _conclude(ending: Awaitable[None]) -> None:
 async def _make_chunks(pieces: Sequence[Piece], settings: KnowledgeBaseSettings) -> list[Chunk]:
     chunks = []
     for number, piece in enumerate(pieces, start=1):
-        chunks.append(make_chunk(piece, settings.embed))
+        chunks.append(make_chunk(piece, settings))
         if number % _CHUNKS_PER_TURN == 0:
             await asyncio.sleep(0)
     return chunks
+
+
+def _texts(chunks: Sequence[Chunk]) -> list[str]:
+    """What is embedded, each text once."""
+    return list(dict.fromkeys(text for chunk in chunks for text in chunk.texts.values()))
 
 
 def _needed(chunks: Sequence[Chunk], missing: Sequence[str]) -> list[int]:

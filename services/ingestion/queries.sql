@@ -13,8 +13,11 @@ UPDATE document d SET
     attempts = d.attempts + 1, updated_at = now()
 FROM next JOIN knowledge_base k ON k.tenant_id = next.tenant_id AND k.id = next.knowledge_base_id
 WHERE d.tenant_id = next.tenant_id AND d.id = next.id
-RETURNING d.tenant_id, d.knowledge_base_id, d.id, d.version, d.filename, d.media_type, d.lease_epoch, d.attempts, d.request_id,
-          k.embedding_model, k.settings, extract(epoch FROM now() - next.updated_at)::float8 AS waited;
+RETURNING d.tenant_id, d.knowledge_base_id, d.id, d.version, d.filename, d.media_type, d.lease_epoch, d.attempts, d.deaths, d.request_id,
+          k.embedding_model, k.embedding_generation AS generation, coalesce((
+              SELECT jsonb_object_agg(g.generation, g.model) FROM embedding_generation g
+              WHERE g.tenant_id = d.tenant_id AND g.knowledge_base_id = d.knowledge_base_id AND g.state IN ('building', 'kept')), '{}') AS others,
+          k.settings, extract(epoch FROM now() - next.updated_at)::float8 AS waited;
 
 -- name: load_document
 -- The bytes of a version ($3) of a document ($1 tenant, $2 id), in parts.
@@ -28,11 +31,17 @@ UPDATE document SET
 WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
 RETURNING id;
 
+-- name: is_held
+-- Whether the lease on a document ($1 id, $2 epoch, $3 version) stands.
+SELECT EXISTS (SELECT FROM document WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed'));
+
 -- name: finish_document
--- Makes the claimed version ($3) of a document ($1 id, $2 epoch) the one that searches see, with its number of chunks ($4), and ends the lease. No row when
--- the lease is lost. The chunks follow in the same transaction, which keeps the document's row locked against its deletion.
+-- Makes the claimed version ($3) of a document ($1 id, $2 epoch) the one that searches see, with its number of chunks ($4), warnings ($5) and the type that
+-- its content turned out to have ($6, or ''), and ends the lease. No row when the lease is lost. The chunks follow in the same transaction, which keeps the
+-- document's row locked against its deletion.
 UPDATE document SET
-    state = 'ready', current_version = version, chunk_count = $4, progress_done = $4, progress_total = $4, error = NULL,
+    state = 'ready', current_version = version, chunk_count = $4, progress_done = $4, progress_total = $4, error = NULL, deaths = 0,
+    warnings = $5, media_type = coalesce(nullif($6, ''), media_type),
     lease_owner = NULL, lease_until = NULL, attempts = 0, updated_at = now()
 WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
 RETURNING id;
@@ -81,23 +90,49 @@ WITH free AS (
 )
 SELECT id FROM document WHERE id = ANY ($1::uuid[]) AND lease_owner = $2;
 
+-- name: hold_generations
+-- Keeps the generations of a knowledge base ($1) as they are until the commit.
+SELECT pg_advisory_xact_lock_shared(7306, hashtext($1::uuid::text));
+
+-- name: find_generations
+-- The generations of a knowledge base ($1 tenant, $2 id) that get the vectors of new chunks. A statement of its own, for a snapshot that was taken under the
+-- lock before it.
+SELECT embedding_generation AS generation, true AS serves FROM knowledge_base WHERE tenant_id = $1 AND id = $2
+UNION ALL
+SELECT generation, false FROM embedding_generation WHERE tenant_id = $1 AND knowledge_base_id = $2 AND state IN ('building', 'kept');
+
 -- name: delete_chunks
 -- Removes all chunks of a document ($1 tenant, $2 id), vectors included.
 DELETE FROM chunk WHERE tenant_id = $1 AND document_id = $2;
 
+-- name: delete_parents
+-- Removes the larger pieces of a document ($1 tenant, $2 id), whose chunks are gone.
+DELETE FROM chunk_parent WHERE tenant_id = $1 AND document_id = $2;
+
+-- name: insert_parents
+-- Adds larger pieces ($5, a JSON array) of a version ($4) of a document ($1 tenant, $2 knowledge base, $3 id), for their chunks to name.
+INSERT INTO chunk_parent (
+    tenant_id, knowledge_base_id, document_id, version, id, ordinal, title, heading_path, content, char_start, char_end, header_chars)
+SELECT $1, $2, $3, $4, p.id, p.ordinal, p.title, p.heading_path, p.content, p.char_start, p.char_end, p.header_chars
+FROM json_to_recordset($5::json) AS p (
+    id uuid, ordinal integer, title text, heading_path text[], content text, char_start integer, char_end integer, header_chars integer);
+
 -- name: insert_chunks
 -- Adds chunks ($5, a JSON array) of a version ($4) of a document ($1 tenant, $2 knowledge base, $3 id).
 INSERT INTO chunk (
-    tenant_id, knowledge_base_id, document_id, version, id, ordinal, title, heading_path, content, char_start, char_end, keywords, keyword_count)
-SELECT $1, $2, $3, $4, c.id, c.ordinal, c.title, c.heading_path, c.content, c.char_start, c.char_end, c.keywords, c.keyword_count
+    tenant_id, knowledge_base_id, document_id, version, id, ordinal, parent_id, title, heading_path, content, char_start, char_end, header_chars,
+    keywords, keyword_count)
+SELECT $1, $2, $3, $4, c.id, c.ordinal, c.parent_id, c.title, c.heading_path, c.content, c.char_start, c.char_end, c.header_chars,
+       c.keywords, c.keyword_count
 FROM json_to_recordset($5::json) AS c (
-    id uuid, ordinal integer, title text, heading_path text[], content text, char_start integer, char_end integer, keywords tsvector,
-    keyword_count integer);
+    id uuid, ordinal integer, parent_id uuid, title text, heading_path text[], content text, char_start integer, char_end integer,
+    header_chars integer, keywords tsvector, keyword_count integer);
 
 -- name: insert_embeddings
--- Gives chunks ($4, one entry a vector) of a knowledge base ($1 tenant, $2 id) their vectors for fields ($5) from the cache, by model ($3) and text ($6).
-INSERT INTO chunk_embedding (tenant_id, knowledge_base_id, chunk_id, field, embedding)
-SELECT $1, $2, wanted.chunk_id, wanted.field, cached.embedding
+-- Gives chunks ($4, one entry a vector) of a knowledge base ($1 tenant, $2 id) their vectors of a generation ($7) for fields ($5) from the cache, by model ($3)
+-- and text ($6).
+INSERT INTO chunk_embedding (tenant_id, knowledge_base_id, chunk_id, field, generation, embedding)
+SELECT $1, $2, wanted.chunk_id, wanted.field, $7, cached.embedding
 FROM unnest($4::uuid[], $5::text[], $6::bytea[]) AS wanted (chunk_id, field, text_sha256)
 JOIN embedding_cache cached ON cached.model = $3 AND cached.text_sha256 = wanted.text_sha256;
 
@@ -147,7 +182,7 @@ WITH abandoned AS (
 )
 UPDATE document d SET
     state = 'queued', progress_done = 0, progress_total = 0, lease_owner = NULL, lease_until = NULL,
-    attempts = greatest(attempts - dropped::integer, 0),
+    attempts = greatest(attempts - dropped::integer, 0), deaths = deaths + 1 - dropped::integer,
     not_before = now() + CASE WHEN dropped OR attempts <= 1 THEN 0 ELSE random() * least(2 ^ attempts, $3::float8) END * interval '1 second'
 FROM abandoned WHERE d.tenant_id = abandoned.tenant_id AND d.id = abandoned.id
 RETURNING d.tenant_id, d.knowledge_base_id, d.id;

@@ -1,7 +1,7 @@
 """Sections and pieces: what a parser finds in a document, and what a search can find of it.
 
 All offsets are character offsets into the normalised (decoded, and cleaned where that is on) text of the document;
-`content` always equals `text[start:end]`.
+`content` equals `text[start:end]`, save for the repeated header of a table that was cut.
 """
 
 from collections.abc import Iterator, Sequence
@@ -47,7 +47,12 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk before it has an id: a section or a part of one. `ordinal` counts from 0 in the document."""
+    """A chunk before it has an id: a section or a part of one. `ordinal` counts from 0 in the document.
+
+    The first `header_chars` characters of the content repeat the header of the table that the piece begins in the middle of;
+    what follows them is `text[start:end]`. `parent` is the larger piece around it (parents have their own ordinals), of which at least
+    one piece is a part.
+    """
 
     ordinal: int
     title: str
@@ -55,6 +60,16 @@ class Piece:
     content: str
     start: int
     end: int
+    header_chars: int = 0
+    parent: "Piece | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a document's owner should know of how it was read: "page 2 has no text"."""
+
+    code: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,17 @@ class ParsedDocument:
     sections: tuple[Section, ...]
     blocks: tuple[Block, ...] = ()
     body_start: int = 0
+    notes: tuple[Note, ...] = ()
+    media_type: str = ""  # found by the file's content
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedFile:
+    """What parsing makes of a file: its pieces, what its owner should know of how it was read, and what it turned out to be."""
+
+    pieces: list[Piece]
+    warnings: tuple[Note, ...] = ()
+    media_type: str = ""
 
 
 def trim(text: str, start: int, end: int) -> tuple[int, int]:

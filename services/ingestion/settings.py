@@ -3,6 +3,7 @@
 from pydantic import BaseModel, Field
 
 from services.ingestion.parsing.limits import ParseLimits
+from services.ingestion.parsing.ocr import OcrSettings
 from shared.db.pool import PoolSettings
 from shared.jobs import JobSettings
 from shared.leases import LeaseSettings
@@ -31,6 +32,28 @@ class CacheSettings(BaseModel):
     prune_every: float = Field(default=3600.0, gt=0)
 
 
+class VectorIndexSettings(BaseModel):
+    """Approximate indexes of large knowledge bases."""
+
+    min_vectors: int = Field(
+        default=20_000, ge=1, description="a base with more gets an index, and keeps it down to half of that"
+    )
+    every: float = Field(default=5.0, gt=0, description="how often is looked for what is to be done")
+    count_every: float = Field(default=60.0, ge=0, description="how often the vectors of indexed bases are counted")
+    batch: int = Field(default=500, ge=1, description="vectors added to an index by one statement")
+    memory_mb: int = Field(default=512, ge=64, description="for building an index")
+    build_seconds: float = Field(default=3600.0, gt=0, description="how long building one may take")
+
+
+class GenerationSettings(BaseModel):
+    """Embeddings of a knowledge base that don't serve it, times apart from these in seconds."""
+
+    keep_days: float = Field(
+        default=7.0, gt=0, description="the former model of a knowledge base can be returned to at once for so long"
+    )
+    sweep_every: float = Field(default=600.0, gt=0)
+
+
 class IngestionSettings(CommonSettings):
     """Read from CHATMIND_* variables; groups by two underscores, such as CHATMIND_WORK__SLOTS."""
 
@@ -43,5 +66,9 @@ class IngestionSettings(CommonSettings):
     # More attempts than a run has: nobody waits at the screen, and ten of them outlast some minutes without an embeddings server.
     lease: LeaseSettings = LeaseSettings(max_attempts=10)
     limits: ParseLimits = ParseLimits()
+    ocr: OcrSettings = OcrSettings()
     cache: CacheSettings = CacheSettings()
+    generations: GenerationSettings = GenerationSettings()
+    generation_jobs: JobSettings = JobSettings(slots=1, tenant_share=1.0, batch=1, drain=2.0)
+    vector_indexes: VectorIndexSettings = VectorIndexSettings()
     pool: PoolSettings = PoolSettings(max_size=8)

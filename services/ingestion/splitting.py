@@ -1,119 +1,96 @@
-"""From sections to pieces: what is too long is cut at its natural boundaries.
+"""From sections to pieces, by the method that is set.
 
-1. A section of at most `section_limit` characters is one piece; text without a heading is cut from `chunk_size` on.
-2. A longer one is cut at the strongest boundary (paragraph, line, sentence, clause, word) in the second half of each
-   window of `chunk_size` characters.
-3. A table or code block of at most `section_limit` characters is kept whole, together with the text before it where
-   that is short and both fit. A longer one is cut at its line ends.
-4. Neighbours share the last `overlap` characters of the first, and up to half as many more where that reaches a
-   boundary. Nothing is repeated across the edge of a table or code block or across a run of white space.
+`heading`: each section is a piece; what is too long is cut into windows. `recursive`: windows of the whole text. `sentence`: whole
+sentences of a section. `parent_child`: small windows inside larger pieces.
 
-Without the repetitions the pieces hold all text of the sections, in order. Each step moves on by a quarter of
-`chunk_size` at least (blocks aside, which are never repeated), so that the time is linear in the text.
+1. A section of at most `max_section` characters and `max_section_tokens` tokens is one piece, and so is any of at most `chunk_size`;
+   text without a heading is cut from `chunk_size` on.
+2. A longer one is cut at the strongest boundary (paragraph, line, sentence, clause, word) in the second half of each window of
+   `chunk_size` characters.
+3. A table or code block within the limits of a section is kept whole, together with the text before it where that is short and both
+   fit. A longer one is cut at its line ends, and what begins in the middle of a table repeats the table's header.
+4. Neighbours share the last `overlap` characters of the first, and up to half as many more where that reaches a boundary. Nothing is
+   repeated across the edge of a table or code block or across a run of white space.
+
+Without the repetitions the pieces hold all text of the sections, in order. Each step moves on by an eighth of `chunk_size` at least
+(blocks aside, which are never repeated), so that the time is linear in the text.
 """
 
-import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from itertools import count
+from typing import Final
 
-from services.ingestion.boundaries import last_boundary
-from services.ingestion.sections import Block, ParsedDocument, Piece, Section, trim
+from services.ingestion.sections import ParsedDocument, Piece, Section, trim
+from services.ingestion.sentences import packed_sentences
+from services.ingestion.windows import Limits, Range, Windows
 from shared.contracts.knowledge_settings import SplitSettings
 
-_NOT_WHITE = re.compile(r"\S")
+_NO_LIMIT: Final = 10**9
 
 
 def split(document: ParsedDocument, settings: SplitSettings) -> Iterator[Piece]:
     """Yield the document's pieces in order. None is empty, and none ends in white space."""
-    by_heading = settings.method == "heading"
-    cutter = _Cutter(document.text, document.blocks, settings)
-    ordinal = 0
-    for section in document.sections if by_heading else _whole(document):
-        limit = settings.section_limit if section.level else settings.chunk_size
-        fits = section.end - section.start <= limit
-        for start, end in [(section.start, section.end)] if fits else cutter.ranges(section.start, section.end):
-            named = section if by_heading else _section_at(document.sections, start)
-            yield Piece(ordinal, named.title, named.heading_path, document.text[start:end], start, end)
-            ordinal += 1
+    windows = Windows(document.text, document.blocks, _limits(settings))
+    match settings.method:
+        case "heading":
+            return _numbered(windows, _by_heading(document, windows))
+        case "recursive":
+            return _numbered(windows, _recursive(document, windows))
+        case "sentence":
+            return _numbered(windows, _by_sentence(document, windows))
+        case "parent_child":
+            return _children(document, windows, settings.parent_size)
 
 
-def _whole(document: ParsedDocument) -> Iterator[Section]:
-    """Yield the text, headings included, as one section."""
-    start, end = trim(document.text, document.body_start, len(document.text))
-    if start < end:
-        yield Section("", (), 0, document.text[start:end], start, end)
+_Named = tuple[Section, Range]
+
+
+def _by_heading(document: ParsedDocument, windows: Windows) -> Iterator[_Named]:
+    for section in document.sections:
+        start, end = section.start, section.end
+        is_whole = windows.fits(start, end) if section.level else end - start <= windows.limits.size
+        for extent in [(start, end)] if is_whole else windows.ranges(start, end):
+            yield section, extent
+
+
+def _recursive(document: ParsedDocument, windows: Windows) -> Iterator[_Named]:
+    """Take the text, headings included, for one section; a piece is named after the section that it begins in."""
+    for extent in windows.ranges(*trim(document.text, document.body_start, len(document.text))):
+        yield _section_at(document.sections, extent[0]), extent
+
+
+def _by_sentence(document: ParsedDocument, windows: Windows) -> Iterator[_Named]:
+    for section in document.sections:
+        for extent in packed_sentences(windows, section.start, section.end):
+            yield section, extent
+
+
+def _children(document: ParsedDocument, windows: Windows, parent_size: int) -> Iterator[Piece]:
+    larger = Windows(document.text, document.blocks, Limits(parent_size, 0, parent_size, _NO_LIMIT))
+    ordinals = count()
+    for parent in _numbered(larger, _by_heading(document, larger)):
+        for extent in windows.ranges(parent.start, parent.end):
+            yield _piece(windows, next(ordinals), parent, extent, parent)
+
+
+def _numbered(windows: Windows, named: Iterator[_Named]) -> Iterator[Piece]:
+    for ordinal, (section, extent) in enumerate(named):
+        yield _piece(windows, ordinal, section, extent)
+
+
+def _piece(windows: Windows, ordinal: int, named: Section | Piece, extent: Range, parent: Piece | None = None) -> Piece:
+    start, end = extent
+    header = windows.header(start)
+    content = header + windows.text[start:end]
+    return Piece(ordinal, named.title, named.heading_path, content, start, end, len(header), parent)
+
+
+def _limits(settings: SplitSettings) -> Limits:
+    return Limits(settings.chunk_size, settings.overlap, settings.section_limit, settings.max_section_tokens)
 
 
 def _section_at(sections: Sequence[Section], offset: int) -> Section:
     """Return the section that holds the offset or, where that is on a heading's line, the first one below."""
     index = bisect_right(sections, offset, key=lambda section: section.end)
     return sections[min(index, len(sections) - 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Cutter:
-    text: str
-    blocks: Sequence[Block]
-    settings: SplitSettings
-
-    def ranges(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the overlapping ranges, without white space at their ends, that `start:end` is cut into."""
-        begin = cut = start
-        while end - begin > self.settings.chunk_size:
-            after, cut = cut, min(self._cut(begin, cut), end)
-            first, last = trim(self.text, begin, cut)
-            if last <= after:  # white space alone
-                begin = cut
-                continue
-            yield first, last
-            begin = self._next_begin(first, last, cut)
-        first, last = trim(self.text, begin, end)
-        if first < last and last > cut:
-            yield first, last
-
-    def _cut(self, begin: int, after: int) -> int:
-        """Return where the piece from `begin` on ends: beyond `after`, the cut before it."""
-        size, limit = self.settings.chunk_size, self.settings.section_limit
-        high = begin + size
-        block = self._torn_at(high)
-        if block is None:
-            low = max(begin + (size + self.settings.overlap) // 2, after)
-            return last_boundary(self.text, low, high, lambda offset: self._torn_at(offset) is None)
-        can_end_before = block.start > after
-        if can_end_before and block.start - begin >= size // 2:
-            return block.start
-        if block.end - begin <= limit:
-            return block.end
-        if can_end_before:
-            return block.start
-        line_end = self.text.rfind("\n", after + 1, high) + 1
-        return line_end or last_boundary(self.text, max(begin + size // 2, after), high, lambda _: True)
-
-    def _next_begin(self, first: int, last: int, cut: int) -> int:
-        """Return where the piece behind `first:last` begins: `overlap` characters before its end, or at the cut."""
-        size, overlap = self.settings.chunk_size, self.settings.overlap
-        slack = min(overlap // 2, (size - 2 * overlap) // 4)
-        if overlap == 0 or cut - last > slack or self._at_block(last, cut):
-            return cut
-        earliest = max(last - overlap - slack, self._end_of_block_before(last), first + 1)
-        target = last - overlap
-        while target > earliest and self.text[target].isspace():
-            target -= 1
-        return last_boundary(self.text, earliest, target, lambda _: True) if earliest < target else earliest
-
-    def _torn_at(self, offset: int) -> Block | None:
-        """Return the block that a cut at the offset would tear."""
-        index = bisect_left(self.blocks, offset, key=lambda block: block.start) - 1
-        return self.blocks[index] if index >= 0 and offset < self.blocks[index].end else None
-
-    def _at_block(self, last: int, cut: int) -> bool:
-        """Whether the piece that ends at `last` ends with (a part of) a block, or the next one begins with one."""
-        following = _NOT_WHITE.search(self.text, cut, cut + self.settings.chunk_size)
-        return self._torn_at(last - 1) is not None or (
-            following is not None and self._torn_at(following.end()) is not None
-        )
-
-    def _end_of_block_before(self, offset: int) -> int:
-        index = bisect_right(self.blocks, offset, key=lambda block: block.end) - 1
-        return self.blocks[index].end if index >= 0 else 0

@@ -1,6 +1,6 @@
 """The rows of documents and chunks. Every change of a document is fenced by its lease and commits together with its event."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -12,7 +12,9 @@ import orjson
 import structlog
 
 from services.ingestion.chunks import Chunk
-from services.ingestion.pipeline import ClaimedDocument, Progress, TextEmbedder
+from services.ingestion.pipeline import ClaimedDocument, Content, Progress, TextEmbedder
+from services.ingestion.rows import chunk_row, piece_row
+from services.ingestion.sections import Note
 from shared.contracts.hints import EventFrame
 from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
 from shared.db.queries import load_queries
@@ -21,7 +23,6 @@ from shared.errors import CodedError, ErrorInfo, LeaseLost
 from shared.failpoints import failpoint
 from shared.hints import HintSender, stream_advanced
 from shared.ids import new_id
-from shared.keyword_vector import keyword_vector_text
 from shared.leases import PRESENCE_CLASS, LeaseSettings
 
 log = structlog.get_logger()
@@ -31,6 +32,7 @@ SQL = load_queries(Path(__file__).with_name("queries.sql"))
 _CHUNKS_PER_STATEMENT = 1000
 _SWAP_SECONDS = 300.0  # one statement of the swap may take longer than others
 _MAX_ERROR_CHARS = 1000
+_MAX_WARNINGS = 100
 
 
 class DatabaseAway(CodedError):
@@ -108,14 +110,23 @@ class DocumentStore:
             arguments = (progress.state, progress.done, progress.total, progress.fresh)
             await _fenced(connection, "advance_document", document, *arguments)
 
-    async def swap_in(self, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: TextEmbedder) -> None:
+    async def confirm(self, document: ClaimedDocument) -> None:
+        """Raises LeaseLost when the document isn't this worker's any more."""
+        async with database_errors():
+            if not await self._pool.fetchval(SQL["is_held"], document.id, document.epoch, document.version):
+                raise LeaseLost("the document belongs to somebody else, was deleted or has newer bytes")
+
+    async def swap_in(self, document: ClaimedDocument, content: Content) -> None:
         """Replaces the document's chunks by these; searches see all of the old ones or all of the new ones."""
+        found = (len(content.chunks), _to_warnings(content.parsed.warnings), content.parsed.media_type)
         async with self._change(document) as connection:
-            await _fenced(connection, "finish_document", document, len(chunks))
+            await _fenced(connection, "finish_document", document, *found)
+            vectors = await _wanted_vectors(connection, document, content)
             await connection.execute(SQL["delete_chunks"], document.tenant_id, document.id, timeout=_SWAP_SECONDS)
-            remaining = iter(chunks)
+            parents = await _insert_parents(connection, document, content.chunks)
+            remaining = iter(content.chunks)
             while part := list(islice(remaining, _CHUNKS_PER_STATEMENT)):
-                await _insert_chunks(connection, document, part, vectors)
+                await _insert_chunks(connection, document, part, vectors, parents)
             await connection.execute(SQL["delete_old_blobs"], document.tenant_id, document.id, document.version)
             failpoint("document_swapping")
 
@@ -191,49 +202,78 @@ async def _append_event(connection: AnyConnection, document: ClaimedDocument) ->
     return await append_document_event(connection, document.tenant_id, document.knowledge_base_id, document.id)
 
 
+async def _wanted_vectors(
+    connection: AnyConnection, document: ClaimedDocument, content: Content
+) -> dict[int, TextEmbedder]:
+    """Where the vectors of the base's generations are found, which stay as they are until the commit.
+
+    Raises EmbeddingsMissing when none were made for the one that serves: it has changed meanwhile.
+    """
+    await connection.execute(SQL["hold_generations"], document.knowledge_base_id)
+    rows = await connection.fetch(SQL["find_generations"], document.tenant_id, document.knowledge_base_id)
+    if any(row["serves"] and row["generation"] not in content.vectors for row in rows):
+        raise EmbeddingsMissing("the embedding model was changed while the document was worked on")
+    present = {row["generation"] for row in rows}
+    return {generation: vectors for generation, vectors in content.vectors.items() if generation in present}
+
+
+async def _insert_parents(
+    connection: AnyConnection, document: ClaimedDocument, chunks: Sequence[Chunk]
+) -> dict[int, UUID]:
+    """Replaces the larger pieces that chunks are parts of. Returns their ids by ordinal."""
+    place = (document.tenant_id, document.knowledge_base_id, document.id)
+    await connection.execute(SQL["delete_parents"], document.tenant_id, document.id, timeout=_SWAP_SECONDS)
+    parents = {parent.ordinal: parent for chunk in chunks if (parent := chunk.piece.parent)}
+    ids = {ordinal: new_id() for ordinal in parents}
+    remaining = iter(parents.values())
+    while part := list(islice(remaining, _CHUNKS_PER_STATEMENT)):
+        rows = orjson.dumps([piece_row(ids[parent.ordinal], parent) for parent in part]).decode()
+        await connection.execute(SQL["insert_parents"], *place, document.version, rows, timeout=_SWAP_SECONDS)
+    return ids
+
+
 async def _insert_chunks(
-    connection: AnyConnection, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: TextEmbedder
+    connection: AnyConnection,
+    document: ClaimedDocument,
+    chunks: Sequence[Chunk],
+    generations: Mapping[int, TextEmbedder],
+    parents: Mapping[int, UUID],
 ) -> None:
-    """Inserts chunks with their vectors. Raises EmbeddingsMissing when the cache has not all of these."""
+    """Inserts chunks with their vectors. `parents` are ids by ordinal. Raises EmbeddingsMissing when the cache has not all of these."""
     ids = [new_id() for _ in chunks]
-    rows = orjson.dumps([_to_row(chunk_id, chunk) for chunk_id, chunk in zip(ids, chunks, strict=True)]).decode()
+    rows = orjson.dumps(
+        [chunk_row(chunk_id, chunk, parents) for chunk_id, chunk in zip(ids, chunks, strict=True)]
+    ).decode()
     place = (document.tenant_id, document.knowledge_base_id)
     await connection.execute(SQL["insert_chunks"], *place, document.id, document.version, rows, timeout=_SWAP_SECONDS)
-    wanted = [
-        (chunk_id, field, vectors.key(text))
+    texts = [
+        (chunk_id, field, text)
         for chunk_id, chunk in zip(ids, chunks, strict=True)
         for field, text in chunk.texts.items()
     ]
-    status = await connection.execute(
-        SQL["insert_embeddings"],
-        *place,
-        vectors.cache_name,
-        *map(list, zip(*wanted, strict=True)),
-        timeout=_SWAP_SECONDS,
-    )
-    if status != f"INSERT 0 {len(wanted)}":
-        raise EmbeddingsMissing("vectors were forgotten while the document was worked on")
+    for generation, vectors in generations.items():
+        wanted = [(chunk_id, field, vectors.key(text)) for chunk_id, field, text in texts]
+        status = await connection.execute(
+            SQL["insert_embeddings"],
+            *place,
+            vectors.cache_name,
+            *map(list, zip(*wanted, strict=True)),
+            generation,
+            timeout=_SWAP_SECONDS,
+        )
+        if status != f"INSERT 0 {len(wanted)}":
+            raise EmbeddingsMissing("vectors were forgotten while the document was worked on")
 
 
-def _to_row(chunk_id: UUID, chunk: Chunk) -> dict[str, Any]:
-    """The columns of `insert_chunks`."""
-    piece = chunk.piece
-    return {
-        "id": chunk_id,
-        "ordinal": piece.ordinal,
-        "title": piece.title,
-        "heading_path": piece.heading_path,
-        "content": piece.content,
-        "char_start": piece.start,
-        "char_end": piece.end,
-        "keywords": keyword_vector_text(chunk.terms),
-        "keyword_count": sum(chunk.terms.values()),
-    }
+def _to_warnings(notes: Sequence[Note]) -> list[dict[str, str]]:
+    """The first ones, as a document shows them."""
+    return [{"code": note.code, "message": note.message[:_MAX_ERROR_CHARS]} for note in notes[:_MAX_WARNINGS]]
 
 
 def _to_claimed(row: asyncpg.Record) -> ClaimedDocument:
     columns = dict(row)
-    return ClaimedDocument(epoch=columns.pop("lease_epoch"), **columns)
+    others = {int(generation): model for generation, model in columns.pop("others").items()}
+    return ClaimedDocument(epoch=columns.pop("lease_epoch"), other_generations=others, **columns)
 
 
 def _to_stored(error: ErrorInfo) -> dict[str, str]:

@@ -7,7 +7,8 @@ from uuid import UUID
 
 import structlog
 
-from services.ingestion.store import SQL, DocumentStore
+from services.ingestion.generation_store import GenerationStore
+from services.ingestion.store import SQL, DatabaseAway, DocumentStore
 from shared.db.pool import DATABASE_TROUBLE, Pool
 
 log = structlog.get_logger()
@@ -51,3 +52,13 @@ async def prune_cache_for_ever(pool: Pool, keep: timedelta, every: float) -> Non
             log.warning("cache.not_pruned", cause=type(error).__name__)
             pause = every
         await asyncio.sleep(pause)
+
+
+async def discard_generations_for_ever(store: GenerationStore, keep: timedelta, every: float) -> None:
+    """Gives up former embeddings that were kept long enough; `every` is in seconds."""
+    while True:
+        try:
+            await store.discard_outdated(keep)
+        except (DatabaseAway, *DATABASE_TROUBLE) as error:
+            log.warning("generations.not_discarded", cause=type(error).__name__)
+        await asyncio.sleep(every)

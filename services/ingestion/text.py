@@ -61,8 +61,7 @@ def decode(data: bytes, *, max_chars: int) -> str:
     """
     if len(data) > 4 * max_chars:
         raise TextTooLarge(f"the file has {len(data)} bytes; at most {max_chars} characters are taken")
-    raw = _to_unicode(data)
-    text = _UNSTORABLE.sub("", unicodedata.normalize("NFC", _LINE_ENDS.sub("\n", raw.removeprefix("\ufeff"))))
+    text = normalise(_to_unicode(data).removeprefix("\ufeff"))
     if not text.strip():
         raise EmptyDocument("the document holds no text")
     if len(text) > max_chars:
@@ -70,6 +69,13 @@ def decode(data: bytes, *, max_chars: int) -> str:
     if len(_CONTROLS.findall(text)) > 1 + len(text) // 20:
         raise NotText("the file looks like binary data, not like text")
     return text
+
+
+def normalise(text: str) -> str:
+    """Return the text as it is stored: NFC, LF line ends, no NUL, no lone surrogates."""
+    if text.isascii() and "\r" not in text and "\0" not in text:
+        return text
+    return _UNSTORABLE.sub("", unicodedata.normalize("NFC", _LINE_ENDS.sub("\n", text)))
 
 
 def _to_unicode(data: bytes) -> str:

@@ -1,6 +1,7 @@
 """The vectors of questions, the newest of them from memory."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +22,16 @@ class QueryEmbedder:
         self._cache_size = settings.cache_size
         self._cache: OrderedDict[tuple[str, str], NDArray[np.float32]] = OrderedDict()
 
-    async def embed(self, model: str, query: str) -> NDArray[np.float32]:
-        """The question's vector, shape (dimension,). Raises EmbeddingError."""
-        query = query[: self._max_chars]
-        key = (model, query)
-        vector = self._cache.get(key)
-        if vector is None:
-            vector = (await self._client.embed_queries(model, [query]))[0]
+    async def embed(self, model: str, queries: Sequence[str]) -> list[NDArray[np.float32]]:
+        """The wordings' vectors, each of shape (dimension,); those not known yet are asked for in one batch. Raises EmbeddingError."""
+        keys = [(model, query[: self._max_chars]) for query in queries]
+        found = {key: self._cache[key] for key in keys if key in self._cache}
+        if missing := [key for key in dict.fromkeys(keys) if key not in found]:
+            vectors = await self._client.embed_queries(model, [query for _, query in missing])
+            found |= zip(missing, vectors, strict=True)
+        for key, vector in found.items():
             self._cache[key] = vector
-            if len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
-        else:
             self._cache.move_to_end(key)
-        return vector
+        while len(self._cache) > self._cache_size:
+            self._cache.popitem(last=False)
+        return [found[key] for key in keys]

@@ -11,7 +11,7 @@ from faststream.rabbit.schemas import Channel
 from services.retrieval.search import Search
 from shared.amqp import BROKER_TROUBLE
 from shared.contracts.questions import SearchKnowledge
-from shared.rpc import answer_within
+from shared.rpc import answer_within, seconds_left
 from shared.topology import (
     QUESTION_EXCHANGE,
     REPLY_EXCHANGE,
@@ -48,7 +48,8 @@ async def answer_question(message: RabbitMessage, search: Search) -> None:
     """Sends the answer or a Refused, then acknowledges: a question whose process dies goes to another one."""
     try:
         if is_reply_queue(message.reply_to):
-            answer = await answer_within(message.headers, message.body, SearchKnowledge, search.answer)
+            answer_in_time = partial(search.answer, seconds=seconds_left(message.headers))
+            answer = await answer_within(message.headers, message.body, SearchKnowledge, answer_in_time)
             if answer is not None:
                 await _reply(message, answer)
         else:

@@ -2,6 +2,9 @@
 
 from services.retrieval.embedder import QueryEmbedder
 from services.retrieval.handlers import subscribe
+from services.retrieval.relevance import ScoreRange
+from services.retrieval.rerank_stage import RerankStage
+from services.retrieval.reranking.model import ModelReranker
 from services.retrieval.search import Search
 from services.retrieval.settings import RetrievalSettings
 from services.retrieval.store import SearchStore
@@ -22,9 +25,14 @@ async def start() -> None:
     pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool)
     http = embedding_http_client()
     client = EmbeddingClient(registry, http, retry_seconds=settings.embedding.retry_seconds)
-    store = SearchStore(pool, settings.search.keyword_postings)
+    store = SearchStore(pool, settings.search.keyword_postings, settings.search.exact_chunks)
     broker = make_broker(settings, NAME, apply_types=False)
-    subscribe(broker, Search(store, QueryEmbedder(client, settings.embedding), settings.search))
+    reranking = RerankStage(
+        settings.search, ModelReranker(registry.default_rerank, http) if registry.default_rerank else None
+    )
+    ranges = {name: ScoreRange(*entry.score_range) for name, entry in registry.embedding.items()}
+    search = Search(store, QueryEmbedder(client, settings.embedding), settings.search, reranking, ranges)
+    subscribe(broker, search)
 
     async def close() -> None:
         await http.aclose()

@@ -1,20 +1,25 @@
-"""How results are ranked: two lists, by meaning and by words, fused by rank.
+"""How lists of matches become one: by meaning and by words, for each wording of the question.
 
 * By meaning ("dense"): cosine similarity of question and chunk, the best of the chunk's title and body.
 * By words ("keyword"): BM25 (Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with BM25_K1 and BM25_B
   and the idf that is never negative, ln(1 + (n - df + 0.5) / (df + 0.5)). The sum is in queries.sql.
-* Fused: reciprocal rank fusion (Cormack, Clarke & Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank
-  Learning Methods", 2009): the sum of 1 / (RRF_K + rank) over the lists that a chunk is in, ranks from 1. It needs no common scale, which
-  cosine and BM25 don't have.
+* Fused: a convex combination of both (Bruch, Gai & Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", 2023): each score
+  is stretched to 0..1, the cosine from the lowest to the highest among the candidates, BM25 from 0 to the highest, then weighted. How much
+  better the first is than the others counts, which ranks forget: where one list is at a loss, reciprocal rank fusion drags the
+  other one down. Measured in docs/decisions/0020-ranking.md.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 BM25_K1 = 1.2
 BM25_B = 0.75
-RRF_K = 60
+
+Source = Literal["dense", "keyword"]
+WEIGHTS: Mapping[Source, float] = MappingProxyType({"dense": 0.5, "keyword": 0.5})
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,52 +29,117 @@ class DenseMatch:
     chunk_id: UUID
     cosine: float
 
+    @property
+    def score(self) -> float:
+        return self.cosine
+
 
 @dataclass(frozen=True, slots=True)
 class KeywordMatch:
-    """A chunk that holds words of the question: its BM25 score, and its cosine similarity to the question."""
+    """A chunk that holds words of the question: its BM25 score, and its cosine similarity to the question when that has a vector."""
 
     chunk_id: UUID
     bm25: float
-    cosine: float
+    cosine: float | None
+
+    @property
+    def score(self) -> float:
+        return self.bm25
+
+
+Match: TypeAlias = DenseMatch | KeywordMatch
+
+
+@dataclass(frozen=True, slots=True)
+class MatchList:
+    """What one look at the knowledge bases found, best first. `wording` counts the question's wordings from 0."""
+
+    source: Source
+    wording: int
+    matches: Sequence[Match]
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How the scores of one source and wording become contributions: weight * (score - low) / (high - low)."""
+
+    source: Source
+    wording: int
+    low: float
+    high: float
+    weight: float
+
+    def contribution(self, score: float) -> float:
+        """From 0 to the weight; all of it where all scores are equal."""
+        return self.weight * ((score - self.low) / (self.high - self.low) if self.high > self.low else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A chunk's score by one source for one wording, what it adds to its fused score, and its rank in that list, from 1.
+
+    A chunk that only words found has a cosine all the same, but no rank by it.
+    """
+
+    source: Source
+    wording: int
+    rank: int | None
+    score: float
+    contribution: float
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A chunk with its place in each list (from 1, None where it isn't in it) and its fused score."""
+    """A chunk with its standings, its fused score and its best cosine similarity to any wording; None when there are no vectors."""
 
     chunk_id: UUID
-    cosine: float
-    dense_rank: int | None
-    keyword_rank: int | None
-    bm25: float | None
+    standings: tuple[Standing, ...]
     fused: float
+    cosine: float | None
 
 
-def fuse(dense: Sequence[DenseMatch], keyword: Sequence[KeywordMatch]) -> list[Ranked]:
-    """Every chunk of either list (each best first), best fused score first; equal scores by cosine, then by id."""
-    dense_ranks = {match.chunk_id: rank for rank, match in enumerate(dense, start=1)}
-    keyword_ranks = {match.chunk_id: rank for rank, match in enumerate(keyword, start=1)}
-    bm25 = {match.chunk_id: match.bm25 for match in keyword}
-    cosines = {match.chunk_id: match.cosine for match in keyword} | {match.chunk_id: match.cosine for match in dense}
-    ranked = [
-        Ranked(
-            chunk_id=chunk_id,
-            cosine=cosine,
-            dense_rank=dense_ranks.get(chunk_id),
-            keyword_rank=keyword_ranks.get(chunk_id),
-            bm25=bm25.get(chunk_id),
-            fused=_reciprocal_rank(dense_ranks.get(chunk_id)) + _reciprocal_rank(keyword_ranks.get(chunk_id)),
-        )
-        for chunk_id, cosine in cosines.items()
-    ]
-    return sorted(ranked, key=lambda one: (-one.fused, -one.cosine, one.chunk_id))
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """Every chunk of any list, best fused score first (equal scores by cosine, then by id), and the scales behind the scores."""
+
+    ranked: Sequence[Ranked]
+    scales: tuple[Scale, ...]
 
 
-def cut(ranked: Iterable[Ranked], top_k: int, min_score: float | None) -> list[Ranked]:
-    """The first `top_k` whose cosine similarity is at least `min_score`."""
-    return [one for one in ranked if min_score is None or one.cosine >= min_score][:top_k]
+def fuse(lists: Sequence[MatchList]) -> Fusion:
+    """Fuses the lists of all wordings; each wording counts the same, and fused scores lie between 0 and 1."""
+    wordings = len({found.wording for found in lists}) or 1
+    cosines = _cosines(lists)
+    scales: list[Scale] = []
+    standings: dict[UUID, list[Standing]] = {}
+    for found in lists:
+        scores = cosines[found.wording] if found.source == "dense" else {m.chunk_id: m.score for m in found.matches}
+        if not scores:
+            continue
+        low = min(scores.values()) if found.source == "dense" else 0.0
+        scale = Scale(found.source, found.wording, low, max(scores.values()), WEIGHTS[found.source] / wordings)
+        scales.append(scale)
+        ranks = {match.chunk_id: rank for rank, match in enumerate(found.matches, start=1)}
+        for chunk_id, score in scores.items():
+            standing = Standing(found.source, found.wording, ranks.get(chunk_id), score, scale.contribution(score))
+            standings.setdefault(chunk_id, []).append(standing)
+    ranked = [_ranked(chunk_id, tuple(places), cosines) for chunk_id, places in standings.items()]
+    return Fusion(sorted(ranked, key=_best_first), tuple(scales))
 
 
-def _reciprocal_rank(rank: int | None) -> float:
-    return 0.0 if rank is None else 1 / (RRF_K + rank)
+def _cosines(lists: Sequence[MatchList]) -> Mapping[int, Mapping[UUID, float]]:
+    """The cosines of all candidates, by wording and chunk."""
+    cosines: dict[int, dict[UUID, float]] = {found.wording: {} for found in lists}
+    for found in lists:
+        known = {match.chunk_id: match.cosine for match in found.matches if match.cosine is not None}
+        cosines[found.wording] |= known
+    return cosines
+
+
+def _ranked(chunk_id: UUID, standings: tuple[Standing, ...], cosines: Mapping[int, Mapping[UUID, float]]) -> Ranked:
+    known = [by_chunk[chunk_id] for by_chunk in cosines.values() if chunk_id in by_chunk]
+    return Ranked(chunk_id, standings, sum(place.contribution for place in standings), max(known, default=None))
+
+
+def _best_first(one: Ranked) -> tuple[float, float, UUID]:
+    return -one.fused, -1.0 if one.cosine is None else -one.cosine, one.chunk_id

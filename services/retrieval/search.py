@@ -1,37 +1,41 @@
 """A search, from question to hits.
 
 1. Scope: which knowledge bases may be read. A run reads what its agent was granted, a tenant one base of its own.
-2. Embed: the question's vector, once for each embedding model among these bases.
-3. Look: nearest chunks by vector, best chunks by words; each list is longer than what was asked for.
-4. Rank: fuse the lists, drop what is below the threshold, cut.
-5. Load: the chunks' texts. When one of them has gone meanwhile, because its document was replaced or deleted, 3 to 5 are done again: a
-   result always holds as many hits as there are chunks to find.
+2. Embed: the vectors of all wordings of the question, one batch for each embedding model among these bases. When that fails or takes too
+   much of the time that is left, words alone must do, and the result says so; a dense search fails.
+3. Look, for each wording: nearest chunks by vector, best chunks by words; each list is longer than what was asked for.
+4. Fuse the lists, load the texts of the first candidates and assess how well each fits. When one of them has gone meanwhile, because its
+   document was replaced or deleted, 3 and 4 are done again: a result always holds as many hits as there are chunks to find.
+5. Rerank the candidates. A reranker that fails or is late leaves them as they were, and the result says so.
+6. Cut: leave out what is below the threshold and what has the same parent as a better one, load the parents of the rest.
 
 It ends with hits, with a CodedError that says why there are none, or by cancellation when the asker's deadline has passed.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
 import structlog
-from numpy.typing import NDArray
 
-from services.retrieval.ranking import DenseMatch, KeywordMatch, Ranked, cut, fuse
+from services.retrieval.candidates import Assessed
+from services.retrieval.choosing import Outcome, choose, result_of
+from services.retrieval.finding import CandidatesGone, find_candidates
+from services.retrieval.inquiry import Inquiry, Progress
+from services.retrieval.ports import Embedder, Parent, Scope, Store, Target, Vector
+from services.retrieval.relevance import ScoreRange
+from services.retrieval.rerank_stage import RerankStage
+from services.retrieval.reranking.judging import Asked
 from services.retrieval.settings import SearchSettings
-from shared.contracts.questions import Hit, HitExplanation, RunScope, SearchKnowledge, SearchResult, TenantScope
+from shared.contracts.questions import RunScope, SearchKnowledge, SearchResult, TenantScope
 from shared.errors import CodedError
 from shared.keywords import query_terms
 from shared.logging import log_context
 
 log = structlog.get_logger()
-
-Vector: TypeAlias = NDArray[np.float32]
 
 _ATTEMPTS = 3
 
@@ -55,91 +59,51 @@ class ChunksChanging(CodedError):
     retryable = True
 
 
-@dataclass(frozen=True, slots=True)
-class KnowledgeBase:
-    """A knowledge base that may be searched, and the name of the model that embeds it."""
-
-    id: UUID
-    embedding_model: str
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """What may be read, all of one tenant."""
-
-    tenant_id: UUID
-    bases: tuple[KnowledgeBase, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """What is searched for and where: `vectors[i]` is the question as the model of `base_ids[i]` sees it."""
-
-    tenant_id: UUID
-    base_ids: Sequence[UUID]
-    vectors: Sequence[Vector]
-    terms: Sequence[str]
-
-
-class Embedder(Protocol):
-    """The vector of a question."""
-
-    async def embed(self, model: str, query: str) -> Vector: ...
-
-
-class Reader(Protocol):
-    """One database connection, for the time of one search. Matches come best first."""
-
-    async def nearest(self, target: Target, limit: int) -> list[DenseMatch]: ...
-
-    async def matching(self, target: Target, limit: int) -> list[KeywordMatch]: ...
-
-    async def load(self, tenant_id: UUID, ranked: Sequence[Ranked]) -> Mapping[UUID, Hit]: ...
-
-
-class Store(Protocol):
-    """What searches read."""
-
-    async def run_scope(self, run_id: UUID) -> Scope | None: ...
-
-    async def tenant_scope(self, tenant_id: UUID, knowledge_base_id: UUID) -> Scope | None: ...
-
-    def reader(self) -> AbstractAsyncContextManager[Reader]: ...
-
-
 class Search:
-    """Answers questions, `max_concurrent` of them at once."""
+    """Answers questions, `max_concurrent` of them at once. `ranges` are the score ranges of the embedding models."""
 
-    def __init__(self, store: Store, embedder: Embedder, settings: SearchSettings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        settings: SearchSettings,
+        reranking: RerankStage | None = None,
+        ranges: Mapping[str, ScoreRange] | None = None,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._settings = settings
+        self._reranking = reranking or RerankStage(settings)
+        self._ranges = ranges or {}
         self._turns = asyncio.Semaphore(settings.max_concurrent)
 
-    async def answer(self, question: SearchKnowledge) -> SearchResult:
-        """The hits, best first. Raises CodedError."""
+    async def answer(self, question: SearchKnowledge, seconds: float = math.inf) -> SearchResult:
+        """The hits, best first, for an asker who waits for so many seconds. Raises CodedError."""
         run_id = question.scope.run_id if isinstance(question.scope, RunScope) else None
+        ends = time.monotonic() + seconds
         with log_context(request_id=question.request_id, run_id=run_id):
             async with self._turns:
-                return await self._answer(question)
+                return await self._answer(question, Progress(ends))
 
-    async def _answer(self, question: SearchKnowledge) -> SearchResult:
-        stages = _Stages()
+    async def _answer(self, question: SearchKnowledge, progress: Progress) -> SearchResult:
         scope = await self._scope(question.scope)
-        stages.passed("scope")
+        progress.passed("scope")
         with log_context(tenant_id=scope.tenant_id):
-            target = await self._target(question, scope)
-            stages.passed("embed")
-            hits = await self._hits(question, target, stages) if target.base_ids else ()
+            inquiry = await self._inquiry(question, scope, progress)
+            progress.passed("embed")
+            outcome = await self._outcome(inquiry, progress) if scope.bases else Outcome(Asked("", (), np.zeros(0)))
             log.info(
                 "search.finished",
                 mode=question.mode,
-                knowledge_bases=len(target.base_ids),
-                terms=len(target.terms),
-                hits=len(hits),
-                ms=stages.ms,
+                rerank=outcome.reranker,
+                knowledge_bases=len(scope.bases),
+                wordings=len(inquiry.wordings),
+                terms=len(inquiry.wordings[0][1]),
+                hits=len(outcome.chosen),
+                degraded=progress.degraded,
+                ms=progress.ms,
             )
-        return SearchResult(hits=hits)
+        return result_of(outcome, inquiry, progress.degraded)
 
     async def _scope(self, asked: RunScope | TenantScope) -> Scope:
         if isinstance(asked, TenantScope):
@@ -152,42 +116,68 @@ class Search:
             raise RunNotFound("no such run, or it is finished")
         return granted if asked.knowledge_base_ids is None else _narrowed(granted, asked.knowledge_base_ids)
 
-    async def _target(self, question: SearchKnowledge, scope: Scope) -> Target:
-        models = list(dict.fromkeys(base.embedding_model for base in scope.bases))
-        embedded = await asyncio.gather(*(self._embedder.embed(model, question.query) for model in models))
-        vectors = dict(zip(models, embedded, strict=True))
-        return Target(
-            tenant_id=scope.tenant_id,
-            base_ids=[base.id for base in scope.bases],
-            vectors=[vectors[base.embedding_model] for base in scope.bases],
-            terms=[] if question.mode == "dense" else query_terms(question.query, limit=self._settings.keyword_terms),
-        )
+    async def _inquiry(self, question: SearchKnowledge, scope: Scope, progress: Progress) -> Inquiry:
+        texts = list(dict.fromkeys((question.query, *question.queries)))
+        vectors = await self._vectors(question, texts, scope, progress)
+        wordings = [(text, query_terms(text, limit=self._settings.keyword_terms)) for text in texts]
+        targets = [
+            Target(
+                tenant_id=scope.tenant_id,
+                bases=scope.bases,
+                vectors=None if vectors is None else [vectors[base.embedding_model][index] for base in scope.bases],
+                terms=[] if question.mode == "dense" else terms,
+                filter=question.filter,
+            )
+            for index, (_, terms) in enumerate(wordings)
+        ]
+        ranges = {base.id: self._ranges.get(base.embedding_model, ScoreRange()) for base in scope.bases}
+        return Inquiry(question, scope, wordings, targets, ranges)
 
-    async def _hits(self, question: SearchKnowledge, target: Target, stages: "_Stages") -> tuple[Hit, ...]:
-        async with self._store.reader() as reader:
-            for _ in range(_ATTEMPTS):
-                ranked = await self._ranked(question, target, reader, stages)
-                found = await reader.load(target.tenant_id, ranked)
-                stages.passed("load")
-                if len(found) == len(ranked):
-                    return tuple(_hit(found[one.chunk_id], one, explain=question.explain) for one in ranked)
-                log.info("search.repeated", gone=len(ranked) - len(found))
+    async def _vectors(
+        self, question: SearchKnowledge, texts: Sequence[str], scope: Scope, progress: Progress
+    ) -> Mapping[str, Sequence[Vector]] | None:
+        """The vectors of all wordings by model; None when there are none and words must do."""
+        models = list(dict.fromkeys(base.embedding_model for base in scope.bases))
+        if question.mode == "dense":
+            return await self._embed(models, texts)
+        try:
+            async with asyncio.timeout(progress.seconds(self._settings.embedding_share)):
+                return await self._embed(models, texts)
+        except (CodedError, TimeoutError) as error:
+            cause = error.code if isinstance(error, CodedError) else "late"
+            log.warning("search.degraded", without="embeddings", cause=cause)
+            progress.degrade("embeddings_unavailable")
+            return None
+
+    async def _embed(self, models: Sequence[str], texts: Sequence[str]) -> Mapping[str, Sequence[Vector]]:
+        embedded = await asyncio.gather(*(self._embedder.embed(model, texts) for model in models))
+        return dict(zip(models, embedded, strict=True))
+
+    async def _outcome(self, inquiry: Inquiry, progress: Progress) -> Outcome:
+        question = inquiry.question
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                async with self._store.reader() as reader:
+                    pool = await find_candidates(inquiry, reader, self._settings, progress, patient=attempt < _ATTEMPTS)
+                    scans = dict(reader.scans)
+            except CandidatesGone:
+                continue
+            reranked = await self._reranking.rerank(question, pool, progress)
+            progress.passed("rerank")
+            chosen, left_out = choose(reranked.assessed, question.top_k, question.min_score)
+            parents = await self._parents(inquiry.scope.tenant_id, chosen)
+            if parents is not None:
+                return Outcome(pool.asked, chosen, left_out, parents, reranked.by, scans, pool.scales)
         raise ChunksChanging("documents are being replaced")
 
-    async def _ranked(
-        self, question: SearchKnowledge, target: Target, reader: Reader, stages: "_Stages"
-    ) -> list[Ranked]:
-        limit = max(self._settings.candidates, self._settings.candidates_per_hit * question.top_k)
-        dense: list[DenseMatch] = []
-        keyword: list[KeywordMatch] = []
-        if question.mode != "keyword":
-            # Without a second list to fuse with, and the threshold on the same scale, what is below the cut can't rise above it.
-            dense = await reader.nearest(target, question.top_k if question.mode == "dense" else limit)
-            stages.passed("dense")
-        if target.terms:
-            keyword = await reader.matching(target, limit)
-            stages.passed("keyword")
-        return cut(fuse(dense, keyword), question.top_k, question.min_score)
+    async def _parents(self, tenant_id: UUID, chosen: Sequence[Assessed]) -> Mapping[UUID, Parent] | None:
+        """Their parents; None when some have gone meanwhile."""
+        parent_ids = [one.unit for one in chosen if one.candidate.passage.parent_id]
+        if not parent_ids:
+            return {}
+        async with self._store.reader() as reader:
+            parents = await reader.load_parents(tenant_id, parent_ids)
+        return parents if len(parents) == len(parent_ids) else None
 
 
 def _narrowed(granted: Scope, asked: Sequence[UUID]) -> Scope:
@@ -197,29 +187,3 @@ def _narrowed(granted: Scope, asked: Sequence[UUID]) -> Scope:
         log.warning("grant.refused", tenant_id=str(granted.tenant_id), knowledge_base_ids=refused)
     wanted = set(asked)
     return Scope(granted.tenant_id, tuple(base for base in granted.bases if base.id in wanted))
-
-
-def _hit(found: Hit, ranked: Ranked, *, explain: bool) -> Hit:
-    if not explain:
-        return found
-    explanation = HitExplanation(
-        dense_rank=ranked.dense_rank,
-        dense_score=None if ranked.dense_rank is None else ranked.cosine,
-        keyword_rank=ranked.keyword_rank,
-        keyword_score=ranked.bm25,
-        fused_score=ranked.fused,
-    )
-    return found.model_copy(update={"explanation": explanation})
-
-
-class _Stages:
-    """Milliseconds by stage; a stage that is passed again adds up."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-        self.ms: dict[str, float] = {}
-
-    def passed(self, stage: str) -> None:
-        now = time.perf_counter()
-        self.ms[stage] = round(self.ms.get(stage, 0.0) + (now - self._since) * 1000, 2)
-        self._since = now

@@ -9,9 +9,9 @@ from uuid import UUID
 import asyncpg
 from pgvector import Vector
 
-from services.retrieval.ranking import BM25_B, BM25_K1, DenseMatch, KeywordMatch, Ranked
-from services.retrieval.search import KnowledgeBase, Scope, Target
-from shared.contracts.questions import Hit
+from services.retrieval.ports import KnowledgeBase, Parent, Passage, Scan, Scope, Target
+from services.retrieval.ranking import BM25_B, BM25_K1, DenseMatch, KeywordMatch
+from shared.contracts.questions import SearchFilter
 from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
 from shared.db.queries import load_queries
 from shared.errors import CodedError
@@ -47,11 +47,16 @@ _FREQUENCY_BOUNDS = _frequency_bounds()
 
 
 class SearchStore:
-    """Searches' view of the database. `keyword_postings` is how many occurrences of terms a search reads."""
+    """Searches' view of the database.
 
-    def __init__(self, pool: Pool, keyword_postings: int) -> None:
+    `keyword_postings` is how many occurrences of terms a search reads, `exact_chunks` up to how many chunks that a filter lets through are
+    all compared with the question, index or not.
+    """
+
+    def __init__(self, pool: Pool, keyword_postings: int, exact_chunks: int = 5_000) -> None:
         self._pool = pool
         self._keyword_postings = keyword_postings
+        self._exact_chunks = exact_chunks
 
     async def run_scope(self, run_id: UUID) -> Scope | None:
         """What the run's agent was granted; None for an unknown or finished run."""
@@ -68,60 +73,104 @@ class SearchStore:
         """A connection for one search."""
         with _translated():
             async with self._pool.acquire() as connection:
-                yield SearchReader(connection, self._keyword_postings)
+                yield SearchReader(connection, self._keyword_postings, self._exact_chunks)
 
 
 class SearchReader:
     """One connection. No transaction: each statement sees one state of the database, and the search notices when it has moved on."""
 
-    def __init__(self, connection: AnyConnection, keyword_postings: int) -> None:
+    def __init__(self, connection: AnyConnection, keyword_postings: int, exact_chunks: int) -> None:
         self._connection = connection
         self._keyword_postings = keyword_postings
+        self._exact_chunks = exact_chunks
+        self._scans: dict[UUID, Scan] = {}
 
     async def nearest(self, target: Target, limit: int) -> list[DenseMatch]:
-        """The chunks nearest to the question, exactly; fewer than `limit` only when there are no more."""
-        rows = await self._connection.fetch(
-            SQL["nearest_chunks"], target.tenant_id, target.base_ids, _vectors(target), limit
-        )
+        """The chunks nearest to the question; fewer than `limit` only when there are no more."""
+        where = _place(target)
+        if target.filter is None:
+            rows = await self._connection.fetch(SQL["nearest_chunks"], *where, limit)
+        else:
+            conditions = _conditions(target.filter)
+            rows = await self._connection.fetch(
+                SQL["nearest_filtered_chunks"], *where, limit, *conditions, self._exact_chunks
+            )
+        indexed = set(rows[0]["indexed"]) if rows else set()
+        for base in target.bases:
+            self._scans[base.id] = "index" if base.id in indexed else "exact"
         return [DenseMatch(row["chunk_id"], row["cosine"]) for row in rows]
 
     async def matching(self, target: Target, limit: int) -> list[KeywordMatch]:
         """The chunks that match the question's terms best."""
         rows = await self._connection.fetch(
             SQL["matching_chunks"],
-            target.tenant_id,
-            target.base_ids,
-            _vectors(target),
+            *_place(target),
             [keyword_query_text(term) for term in target.terms],
             limit,
             self._keyword_postings,
             BM25_K1,
             BM25_B,
             _FREQUENCY_BOUNDS,
+            target.filter is not None,
+            *_conditions(target.filter or SearchFilter()),
         )
-        return [KeywordMatch(row["chunk_id"], row["bm25"], row["cosine"]) for row in rows]
+        known = target.vectors is not None
+        return [KeywordMatch(row["chunk_id"], row["bm25"], row["cosine"] if known else None) for row in rows]
 
-    async def load(self, tenant_id: UUID, ranked: Sequence[Ranked]) -> Mapping[UUID, Hit]:
+    async def load(self, tenant_id: UUID, chunk_ids: Sequence[UUID]) -> Mapping[UUID, Passage]:
         """The chunks that are still there, by id."""
-        cosines = {one.chunk_id: one.cosine for one in ranked}
-        rows = await self._connection.fetch(SQL["load_chunks"], tenant_id, list(cosines))
-        return {row["id"]: _hit(row, cosines[row["id"]]) for row in rows}
+        rows = await self._connection.fetch(SQL["load_chunks"], tenant_id, chunk_ids)
+        return {row["id"]: _passage(row) for row in rows}
+
+    async def load_parents(self, tenant_id: UUID, parent_ids: Sequence[UUID]) -> Mapping[UUID, Parent]:
+        """The parents that are still there, by id."""
+        rows = await self._connection.fetch(SQL["load_parents"], tenant_id, parent_ids)
+        return {row["id"]: _parent(row) for row in rows}
+
+    @property
+    def scans(self) -> Mapping[UUID, Scan]:
+        """How `nearest` went through each knowledge base so far."""
+        return self._scans
 
 
-def _vectors(target: Target) -> list[Vector]:
-    """As pgvector's type: an array among the elements of an array would be taken for a further dimension."""
-    return [Vector(vector) for vector in target.vectors]
+def _place(target: Target) -> tuple[UUID, list[UUID], list[int], list[Vector | None]]:
+    """Where is searched, and for what: the first parameters of a search.
+
+    Vectors are of pgvector's type: an array among the elements of an array would be taken for a further dimension.
+    """
+    ids = [base.id for base in target.bases]
+    generations = [base.embedding_generation for base in target.bases]
+    vectors: list[Vector | None] = [None] * len(ids)
+    if target.vectors is not None:
+        vectors = [Vector(vector) for vector in target.vectors]
+    return target.tenant_id, ids, generations, vectors
+
+
+def _conditions(wanted: SearchFilter) -> tuple[object, ...]:
+    """A filter as parameters."""
+    return (
+        wanted.document_ids,
+        wanted.media_types,
+        wanted.tags,
+        wanted.tags_any,
+        wanted.date_from,
+        wanted.date_to,
+    )
 
 
 def _scope(rows: Sequence[asyncpg.Record]) -> Scope | None:
     if not rows:
         return None
-    bases = tuple(KnowledgeBase(row["id"], row["embedding_model"]) for row in rows if row["id"] is not None)
+    bases = tuple(
+        KnowledgeBase(row["id"], row["embedding_model"], row["embedding_generation"])
+        for row in rows
+        if row["id"] is not None
+    )
     return Scope(rows[0]["tenant_id"], bases)
 
 
-def _hit(row: asyncpg.Record, cosine: float) -> Hit:
-    return Hit(
+def _passage(row: asyncpg.Record) -> Passage:
+    return Passage(
         chunk_id=row["id"],
         document_id=row["document_id"],
         knowledge_base_id=row["knowledge_base_id"],
@@ -133,7 +182,20 @@ def _hit(row: asyncpg.Record, cosine: float) -> Hit:
         content=row["content"],
         char_start=row["char_start"],
         char_end=row["char_end"],
-        score=cosine,
+        parent_id=row["parent_id"],
+        header_chars=row["header_chars"],
+    )
+
+
+def _parent(row: asyncpg.Record) -> Parent:
+    return Parent(
+        id=row["id"],
+        title=row["title"],
+        heading_path=tuple(row["heading_path"]),
+        content=row["content"],
+        char_start=row["char_start"],
+        char_end=row["char_end"],
+        header_chars=row["header_chars"],
     )
 
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from shared import contracts
 from shared.contracts.base import Contract
 from shared.contracts.hints import HINT, EventFrame, MessageDelta, RunCancelled, StreamAdvanced
-from shared.contracts.questions import Answered, RunScope, SearchKnowledge, SearchResult, TenantScope
+from shared.contracts.questions import Answered, RunScope, SearchFilter, SearchKnowledge, SearchResult, TenantScope
 from shared.ids import new_id
 from shared.topology import QUEUE_OF_KIND
 
@@ -46,13 +46,23 @@ UUIDS = st.uuids()
 def instances(cls: type[BaseModel]) -> st.SearchStrategy[Any]:
     """Instances with any content that the wire can carry."""
     st.register_type_strategy(str, TEXT)
+    narrowed = st.builds(SearchFilter, document_ids=st.lists(UUIDS, min_size=1, max_size=3).map(tuple))
+    st.register_type_strategy(SearchFilter, narrowed)
     if cls is SearchKnowledge:
         scopes = st.one_of(
             st.builds(RunScope, run_id=UUIDS, knowledge_base_ids=st.none() | st.lists(UUIDS, max_size=3).map(tuple)),
             st.builds(TenantScope, tenant_id=UUIDS, knowledge_base_id=UUIDS),
         )
         query = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)
-        return st.builds(SearchKnowledge, scope=scopes, query=query, top_k=st.integers(1, 50))
+        wordings = st.lists(query, max_size=4).map(tuple)
+        return st.builds(
+            SearchKnowledge,
+            scope=scopes,
+            query=query,
+            queries=wordings,
+            top_k=st.integers(1, 50),
+            filter=st.none() | narrowed,
+        )
     if cls is SearchResult or cls.__name__.startswith("Answered"):
         st.register_type_strategy(float, st.floats(allow_nan=False, allow_infinity=False))
     return st.builds(cls)
@@ -89,7 +99,7 @@ def test_a_newer_senders_fields_are_ignored(cls: type[Contract]) -> None:
 
 
 @pytest.mark.parametrize("cls", MESSAGES)
-@pytest.mark.parametrize("version", [0, 2, "1.1", None])
+@pytest.mark.parametrize("version", [0, 3, "1.1", None])
 def test_another_schema_version_is_refused(cls: type[Contract], version: object) -> None:
     with pytest.raises(ValidationError) as refused:
         cls.model_validate(example(cls) | {"schema_version": version})
@@ -139,3 +149,15 @@ def test_the_table_names_every_message() -> None:
 def test_every_wake_up_has_a_queue() -> None:
     commands = {cls.__name__ for cls in MESSAGES if cls.__module__ == "shared.contracts.commands"}
     assert set(QUEUE_OF_KIND) == commands
+
+
+def test_a_filter_is_refused_by_those_who_know_none() -> None:
+    class KnowsNoFilters(Contract):
+        query: str
+
+    plain = SearchKnowledge(scope=RunScope(run_id=new_id()), query="q")
+    filtered = SearchKnowledge(scope=plain.scope, query="q", filter=SearchFilter(tags=("hr",)))
+
+    assert KnowsNoFilters.model_validate_json(plain.model_dump_json()).query == "q"
+    with pytest.raises(ValidationError, match="unknown schema version"):
+        KnowsNoFilters.model_validate_json(filtered.model_dump_json())

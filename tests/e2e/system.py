@@ -49,11 +49,11 @@ class System:
     others: list[ServiceProcess] = field(default_factory=list)
     clients: list[httpx.AsyncClient] = field(default_factory=list)
 
-    def start(self) -> None:
-        """Makes the accounts, starts everything and waits until it is ready."""
+    def start(self, replicas: int = 2) -> None:
+        """Makes the accounts, starts everything, gateway and runner so many times, and waits until it is ready."""
         create_accounts(self.stack, self.environment["DATABASE_URL"])
-        self.gateways = [self.add("services.gateway.main") for _ in range(2)]
-        self.runners = [self.add("services.agent_runner.main") for _ in range(2)]
+        self.gateways = [self.add("services.gateway.main") for _ in range(replicas)]
+        self.runners = [self.add("services.agent_runner.main") for _ in range(replicas)]
         self.others = [self.add("services.ingestion.main"), self.add("services.retrieval.main")]
         for process in (*self.gateways, *self.runners, *self.others):
             process.wait_ready(60)

@@ -1,6 +1,6 @@
 """What the runner says to a chat model and hears from it, whatever the provider's dialect. No I/O here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -62,6 +62,17 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
+
+    @classmethod
+    def total(cls, usages: "Sequence[Usage]") -> "Usage | None":
+        """The sum; None of nothing."""
+        if not usages:
+            return None
+        return cls(
+            sum(usage.prompt_tokens for usage in usages),
+            sum(usage.completion_tokens for usage in usages),
+            sum(usage.total_tokens for usage in usages),
+        )
 
 
 @dataclass(frozen=True, slots=True)

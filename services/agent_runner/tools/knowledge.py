@@ -9,15 +9,28 @@ from pydantic import BaseModel, ConfigDict, Field
 from services.agent_runner.models.types import ToolSpec
 from services.agent_runner.steps import MAX_HITS_A_CALL, Agent, ToolContext, ToolResult
 from services.agent_runner.tools.base import ToolFailed
+from services.agent_runner.tools.rewriting import Wordings
 from shared.contracts.questions import Hit, RunScope, SearchKnowledge, SearchResult
 from shared.contracts.tools import KNOWLEDGE_TOOL, ToolEffect
-from shared.errors import CodedError
+from shared.errors import CodedError, storable
+
+# What had to be done without, in words for the model.
+_DEGRADED = {
+    "embeddings_unavailable": "found by words alone: passages that say it in other words may be missing",
+    "rerank_unavailable": "the order of the hits is rough",
+}
 
 
 class AskRetrieval(Protocol):
     """Sends a question to retrieval. Raises CodedError when there is no answer."""
 
     async def __call__(self, question: SearchKnowledge) -> SearchResult: ...
+
+
+class Rewriter(Protocol):
+    """Finds further wordings of a query, or none."""
+
+    async def wordings(self, query: str, context: ToolContext) -> Wordings: ...
 
 
 class Arguments(BaseModel):
@@ -37,8 +50,9 @@ class KnowledgeTool:
     effect: ToolEffect = "read"
     timeout = None
 
-    def __init__(self, ask: AskRetrieval) -> None:
+    def __init__(self, ask: AskRetrieval, rewriter: Rewriter) -> None:
         self._ask = ask
+        self._rewriter = rewriter
 
     def spec(self, agent: Agent) -> ToolSpec | None:
         """None for an agent without knowledge bases."""
@@ -61,21 +75,49 @@ class KnowledgeTool:
         )
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Hits as JSON text, numbered on from those the run has already."""
+        """Hits as JSON text, numbered on from those the session has already. Whatever the wordings, the scope is the run's."""
         asked = Arguments.model_validate(arguments)
         scope = RunScope(
             run_id=context.run_id,
             knowledge_base_ids=None if asked.knowledge_base_ids is None else tuple(asked.knowledge_base_ids),
         )
+        settings = context.agent.knowledge
+        wordings = await self._rewriter.wordings(storable(asked.query), context)
+        question = SearchKnowledge(
+            scope=scope,
+            query=wordings.leading,
+            queries=wordings.further,
+            top_k=asked.top_k,
+            min_score=settings.min_score,
+            rerank=settings.rerank,
+            filter=settings.filter,
+        )
         try:
-            found = await self._ask(SearchKnowledge(scope=scope, query=asked.query, top_k=asked.top_k))
+            found = await self._ask(question)
         except CodedError as error:
             raise ToolFailed(f"the knowledge bases can't be searched now: {error.message}", code=error.code) from error
         numbered = list(enumerate(found.hits, start=context.hits_before + 1))
         return ToolResult(
-            content=orjson.dumps({"hits": [_for_model(n, hit) for n, hit in numbered]}).decode(),
-            metadata={"hits": [_for_citation(n, hit) for n, hit in numbered]},
+            content=orjson.dumps({"hits": [_for_model(n, hit) for n, hit in numbered], **_notes(found)}).decode(),
+            metadata={
+                "hits": [_for_citation(n, hit) for n, hit in numbered],
+                "search": _searched(question, found),
+            },
         )
+
+
+def _notes(found: SearchResult) -> dict[str, Any]:
+    """What the model has to know about how the search went; nothing when all is well."""
+    notes = [_DEGRADED.get(code, code) for code in found.degraded]
+    return {"notes": notes} if notes else {}
+
+
+def _searched(question: SearchKnowledge, found: SearchResult) -> dict[str, Any]:
+    """What was searched for, as the message's metadata tell it."""
+    asked = question.model_dump(
+        mode="json", include={"query", "queries", "top_k", "min_score", "rerank", "filter"}, exclude_defaults=True
+    )
+    return {**asked, "degraded": list(found.degraded)} if found.degraded else asked
 
 
 def _for_model(n: int, hit: Hit) -> dict[str, Any]:
@@ -102,4 +144,5 @@ def _for_citation(n: int, hit: Hit) -> dict[str, Any]:
         "char_start": hit.char_start,
         "char_end": hit.char_end,
         "score": hit.score,
+        "quote": hit.quote.model_dump() if hit.quote else None,
     }

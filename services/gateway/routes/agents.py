@@ -64,9 +64,11 @@ async def delete_agent(agent_id: UUID, call: CallDep) -> Response:
 
 
 def _columns(body: AgentCreate | AgentPatch, fields: set[str], parts: Parts) -> dict[str, Any]:
-    columns = body.model_dump(include=fields - {"knowledge_base_ids"}, exclude={"options"})
+    columns = body.model_dump(include=fields - {"knowledge_base_ids"}, exclude={"options", "knowledge"})
     if "options" in fields:
         columns["options"] = body.options.model_dump(exclude_none=True)
+    if "knowledge" in fields:
+        columns["knowledge"] = body.knowledge.model_dump(mode="json", exclude_defaults=True)
     if "model" in fields:
         columns["model"] = _model_name(body.model, parts.registry)
     if "tools" in fields:

@@ -1,20 +1,27 @@
 """Documents of knowledge bases: upload, progress, replacement, retry, chunks."""
 
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import structlog
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from services.gateway.answers import JsonText, page_by_id, page_by_number
 from services.gateway.cursors import HIGHEST_ID, decode_id, decode_number
 from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
-from services.gateway.schemas.knowledge_bases import Chunk, Document, RetriedDocuments, UploadedDocuments
+from services.gateway.schemas.knowledge_bases import (
+    Chunk,
+    Document,
+    DocumentState,
+    RetriedDocuments,
+    UploadedDocuments,
+)
+from services.gateway.schemas.labels import DocumentPatch, Labels, Tags
 from services.gateway.schemas.lists import ItemList
 from services.gateway.store import documents as store
 from services.gateway.store.idempotency import create_once
 from services.gateway.store.knowledge_bases import require_knowledge_base
-from services.gateway.uploads import received_content, received_files
+from services.gateway.uploads import checked_filename, received_content, received_files
 from shared.contracts.hints import EventFrame
 from shared.contracts.media import SUPPORTED_MEDIA_TYPES
 from shared.hints import stream_advanced
@@ -25,8 +32,8 @@ router = APIRouter(prefix="/api", tags=["documents"])
 log = structlog.get_logger()
 
 
-def _multipart(field: str, schema: dict[str, Any]) -> dict[str, Any]:
-    body = {"type": "object", "properties": {field: schema}, "required": [field]}
+def _multipart(field: str, schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
+    body = {"type": "object", "properties": {field: schema, **others}, "required": [field]}
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": body}}}}
 
 
@@ -39,6 +46,12 @@ def _content() -> dict[str, Any]:
 _STORING = "storing"  # the one thing that uploads take turns at
 _FILE = {"type": "string", "format": "binary", "minLength": 1}
 _FILES = {"type": "array", "items": _FILE, "minItems": 1}
+_TAGS = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "of all files; several with commas between them, or several fields",
+}
+_DATE = {"type": "string", "format": "date", "description": "of all files"}
 
 
 @router.post(
@@ -46,20 +59,26 @@ _FILES = {"type": "array", "items": _FILE, "minItems": 1}
     status_code=202,
     response_model=UploadedDocuments,
     responses={400: {}, 404: {}, 409: {}, 413: {}, 415: {}},
-    openapi_extra=_multipart("files", _FILES),
+    openapi_extra=_multipart("files", _FILES, tags=_TAGS, date=_DATE),
 )
 async def upload_documents(
     knowledge_base_id: UUID, request: Request, call: CallDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Takes files in and queues them. Bytes that the knowledge base has already answer with the document that is there."""
+    """Takes files in and queues them, with tags and a date for all of them.
+
+    Bytes that the knowledge base has already answer with the document that is there, as it is: its name and labels can be changed by PATCH.
+    """
     async with call.parts.pool.acquire() as connection:
         await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
         if idempotency_key is None:  # what was accepted before is answered again, however full it is now
             await call.parts.admission.require_room(connection, call.tenant_id, "document")
     place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
     changes: list[store.DocumentChange] = []
-    async with received_files(request, call.parts.settings.limits) as uploads:
+    async with received_files(request, call.parts.settings.limits) as form:
+        uploads = form.files
         identity = b"\n".join(file.sha256 + file.filename.encode() for file in uploads)
+        if form.labels != Labels():
+            identity += b"\n\n" + form.labels.model_dump_json().encode()
         async with (
             call.parts.storing_turns.at(_STORING),
             call.parts.pool.acquire() as connection,
@@ -69,7 +88,7 @@ async def upload_documents(
             async def create() -> str:
                 await call.parts.admission.require_room(connection, call.tenant_id, "document", len(uploads))
                 await store.hold_knowledge_base(connection, call.tenant_id, knowledge_base_id)
-                changes.extend(await store.add_documents(connection, place, uploads))
+                changes.extend(await store.add_documents(connection, place, uploads, form.labels))
                 bodies = [await store.read_document(connection, call.tenant_id, c.document_id) for c in changes]
                 return f'{{"items":[{",".join(bodies)}]}}'
 
@@ -79,12 +98,20 @@ async def upload_documents(
 
 
 @router.get("/knowledge-bases/{knowledge_base_id}/documents", response_model=ItemList[Document], responses={404: {}})
-async def list_documents(knowledge_base_id: UUID, call: CallDep, limit: Limit = 50, cursor: Cursor = None) -> Response:
+async def list_documents(
+    knowledge_base_id: UUID,
+    call: CallDep,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    state: Annotated[DocumentState | None, Query(description="only those in this state")] = None,
+    tag: Annotated[Tags, Query(description="only those with this tag; with all of several")] = [],  # noqa: B006 never changed
+) -> Response:
     """Lists the documents of a knowledge base, newest first."""
     below = decode_id(cursor) if cursor is not None else HIGHEST_ID
+    place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
     async with call.parts.pool.acquire() as connection:
         await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
-        return page_by_id(await store.list_documents(connection, call.tenant_id, knowledge_base_id, below, limit))
+        return page_by_id(await store.list_documents(connection, place, below, limit, state, tag))
 
 
 @router.post(
@@ -94,15 +121,26 @@ async def list_documents(knowledge_base_id: UUID, call: CallDep, limit: Limit = 
     responses={404: {}},
 )
 async def retry_failed(knowledge_base_id: UUID, call: CallDep) -> Response:
-    """Queues the failed documents of a knowledge base again."""
-    async with call.parts.pool.acquire() as connection, connection.transaction():
+    """Queues the failed documents of a knowledge base again, some thousands of them at once."""
+    parts, retried = call.parts, 0
+    async with parts.pool.acquire() as connection:
         await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
-        welcome = await call.parts.admission.documents_welcome(connection, call.tenant_id, store.RETRIES_AT_ONCE)
+        wanted = parts.settings.limits.retries
+        welcome = await parts.admission.documents_welcome(connection, call.tenant_id, wanted)
         place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
-        changes = await store.requeue_failed(connection, place, welcome)
-    _announce(call.parts, knowledge_base_id, changes)
-    answer = RetriedDocuments(retried=len(changes), more=len(changes) == welcome)
-    return JsonText(answer.model_dump_json(), 202)
+        while retried < welcome:
+            limit = min(store.RETRIES_AT_ONCE, welcome - retried)
+            async with connection.transaction():
+                frames = await store.requeue_failed(connection, place, limit)
+            retried += len(frames)
+            _send(parts, knowledge_base_id, frames)
+            if len(frames) < limit:
+                break
+        more = retried == welcome and await store.has_failed(connection, place)
+    if retried:
+        parts.relay.nudge()
+        log.info("documents.accepted", documents=retried)
+    return JsonText(RetriedDocuments(retried=retried, more=more).model_dump_json(), 202)
 
 
 @router.get("/documents/{document_id}", response_model=Document, responses={404: {}})
@@ -110,6 +148,21 @@ async def get_document(document_id: UUID, call: CallDep) -> Response:
     """Shows a document and how far it has come."""
     async with call.parts.pool.acquire() as connection:
         return JsonText(await store.read_document(connection, call.tenant_id, document_id))
+
+
+@router.patch("/documents/{document_id}", response_model=Document, responses={404: {}, 413: {}, 415: {}})
+async def update_document(document_id: UUID, body: DocumentPatch, call: CallDep) -> Response:
+    """Changes a document's tags, date or name, at once for searches and lists. Nothing is embedded again."""
+    columns = body.model_dump(include=body.model_fields_set)
+    if "date" in columns:
+        columns["document_date"] = columns.pop("date")
+    if "filename" in columns:
+        columns["filename"] = checked_filename(columns["filename"])
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        knowledge_base_id, frames = await store.update_document(connection, call.tenant_id, document_id, columns)
+        answer = await store.read_document(connection, call.tenant_id, document_id)
+    _send(call.parts, knowledge_base_id, frames)
+    return JsonText(answer)
 
 
 @router.delete("/documents/{document_id}", status_code=204, responses={404: {}})

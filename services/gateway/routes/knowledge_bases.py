@@ -1,5 +1,6 @@
 """Knowledge bases: documents that are searched together."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,8 +12,11 @@ from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit
 from services.gateway.refusals import wrong_field
 from services.gateway.schemas.knowledge_bases import KnowledgeBase, KnowledgeBaseCreate, KnowledgeBasePatch
 from services.gateway.schemas.lists import ItemList
+from services.gateway.store import embeddings
 from services.gateway.store import knowledge_bases as store
 from services.gateway.store.idempotency import create_once
+from shared.contracts.hints import EventFrame
+from shared.hints import stream_advanced
 from shared.model_registry import ModelRegistry, UnknownModelError
 
 router = APIRouter(prefix="/api/knowledge-bases", tags=["knowledge bases"], route_class=StrictJsonRoute)
@@ -49,10 +53,42 @@ async def get_knowledge_base(knowledge_base_id: UUID, call: CallDep) -> Response
 
 @router.patch("/{knowledge_base_id}", response_model=KnowledgeBase, responses={404: {}, 409: {}, 413: {}})
 async def update_knowledge_base(knowledge_base_id: UUID, body: KnowledgeBasePatch, call: CallDep) -> Response:
-    """Changes fields of a knowledge base; its embedding model only while it has no documents."""
+    """Changes fields of a knowledge base.
+
+    Another embedding model embeds its documents in the background, while the former one serves: `embedding` says how far it has come.
+    When it is complete it serves at once, and the former one's vectors are kept for some days.
+    """
     columns = _columns(body, body.model_fields_set, call.parts.registry)
+    frames: list[EventFrame] = []
     async with call.parts.pool.acquire() as connection, connection.transaction():
-        return JsonText(await store.update_knowledge_base(connection, call.tenant_id, knowledge_base_id, columns))
+        if "embedding_model" in columns:
+            base = _base(call, knowledge_base_id)
+            frames = await embeddings.change_model(connection, base, columns.pop("embedding_model"))
+        answer = await store.update_knowledge_base(connection, call.tenant_id, knowledge_base_id, columns)
+    _announce(call, knowledge_base_id, frames)
+    return JsonText(answer)
+
+
+@router.post("/{knowledge_base_id}/embedding/rollback", response_model=KnowledgeBase, responses={404: {}, 409: {}})
+async def roll_back_embedding(knowledge_base_id: UUID, call: CallDep) -> Response:
+    """Undoes the last change of the embedding model: one under way is called off, else the previous model serves again, at once.
+
+    Where vectors of the previous model are missing, because it did not answer while documents were added, they are made first.
+    """
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        frames = await embeddings.roll_back(connection, _base(call, knowledge_base_id))
+        answer = await store.read_knowledge_base(connection, call.tenant_id, knowledge_base_id)
+    _announce(call, knowledge_base_id, frames)
+    return JsonText(answer)
+
+
+@router.delete("/{knowledge_base_id}/embedding/previous", status_code=204, responses={404: {}})
+async def discard_previous_embedding(knowledge_base_id: UUID, call: CallDep) -> Response:
+    """Lets the vectors of the previous embedding model go: there is no way back to it but to embed everything again."""
+    async with call.parts.pool.acquire() as connection, connection.transaction():
+        frames = await embeddings.discard_previous(connection, _base(call, knowledge_base_id))
+    _announce(call, knowledge_base_id, frames)
+    return Response(status_code=204)
 
 
 @router.delete("/{knowledge_base_id}", status_code=204, responses={404: {}})
@@ -63,10 +99,21 @@ async def delete_knowledge_base(knowledge_base_id: UUID, call: CallDep) -> Respo
     return Response(status_code=204)
 
 
+def _base(call: CallDep, knowledge_base_id: UUID) -> embeddings.Base:
+    return embeddings.Base(call.tenant_id, knowledge_base_id, call.request_id)
+
+
+def _announce(call: CallDep, knowledge_base_id: UUID, frames: Sequence[EventFrame]) -> None:
+    if frames:
+        call.parts.hints.send(stream_advanced(knowledge_base_id, frames))
+
+
 def _columns(
     body: KnowledgeBaseCreate | KnowledgeBasePatch, fields: set[str], registry: ModelRegistry
 ) -> dict[str, Any]:
-    columns = body.model_dump(include=fields)
+    columns = body.model_dump(include=fields - {"settings"})
+    if "settings" in fields:
+        columns["settings"] = body.settings.stored()
     if "embedding_model" in fields:
         columns["embedding_model"] = _model_name(body.embedding_model, registry)
     return columns

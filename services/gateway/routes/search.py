@@ -22,9 +22,12 @@ async def search(knowledge_base_id: UUID, body: SearchRequest, call: CallDep) ->
     question = SearchKnowledge(
         scope=TenantScope(tenant_id=call.tenant_id, knowledge_base_id=knowledge_base_id),
         query=body.query,
+        queries=tuple(body.queries),
         top_k=body.top_k,
         min_score=body.min_score,
         mode=body.mode,
+        rerank=body.rerank,
+        filter=body.filter,
         explain=body.explain,
         request_id=call.request_id,
     )

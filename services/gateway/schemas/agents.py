@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, mo
 from pydantic_core import PydanticCustomError
 
 from services.gateway.schemas.text import Description, Name, Prompt, Reference, check_scalar
+from shared.contracts.agent_knowledge import AgentKnowledge
 
 MAX_STEPS = 20
 
@@ -102,6 +103,7 @@ class AgentCreate(BaseModel):
         default=None, description="Names from GET /api/tools; null: those that come with ChatMind."
     )
     knowledge_base_ids: KnowledgeBaseIds = Field(default=[], description="What KnowledgeTool may read.")
+    knowledge: AgentKnowledge = Field(default=AgentKnowledge(), description="How KnowledgeTool searches.")
     options: ModelOptions = ModelOptions()
     max_steps: Steps = MAX_STEPS
 
@@ -118,6 +120,7 @@ class AgentPatch(BaseModel):
     model: Reference | None = None
     tools: ToolNames | None = None
     knowledge_base_ids: KnowledgeBaseIds = []
+    knowledge: AgentKnowledge = AgentKnowledge()
     options: ModelOptions = ModelOptions()
     max_steps: Steps = MAX_STEPS
 
@@ -132,6 +135,7 @@ class Agent(BaseModel):
     model: str
     tools: list[str]
     knowledge_base_ids: list[UUID]
+    knowledge: AgentKnowledge
     options: dict[str, JsonValue]
     max_steps: int
     created_at: datetime

@@ -1,6 +1,6 @@
 """Knowledge bases, documents, chunks and searches."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, St
 from services.gateway.schemas.runs import ErrorView
 from services.gateway.schemas.text import Description, Name, Reference, storable
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
-from shared.contracts.questions import MAX_TOP_K, SearchMode
+from shared.contracts.questions import MAX_TOP_K, MAX_WORDINGS, RerankMode, SearchFilter, SearchMode
 
 
 class KnowledgeBaseCreate(BaseModel):
@@ -26,7 +26,10 @@ class KnowledgeBaseCreate(BaseModel):
 
 
 class KnowledgeBasePatch(BaseModel):
-    """Fields to change; those left out stay as they are. New settings apply to documents that are ingested from then on."""
+    """Fields to change; those left out stay as they are. New settings apply to documents that are ingested from then on.
+
+    Another embedding model serves as soon as all documents have its vectors, made in the background.
+    """
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"description": "For the shop"}]})
 
@@ -37,6 +40,36 @@ class KnowledgeBasePatch(BaseModel):
     settings: KnowledgeBaseSettings = KnowledgeBaseSettings()
 
 
+class NextEmbedding(BaseModel):
+    """A model that is to serve when it has embedded all chunks: `done` of `total`. `error` says why it has failed."""
+
+    model: str
+    generation: int
+    state: Literal["building", "failed"]
+    done: int
+    total: int
+    error: ErrorView | None
+    created_at: datetime
+
+
+class PreviousEmbedding(BaseModel):
+    """A model whose vectors are kept, those of newer documents too, so that it can serve again at once."""
+
+    model: str
+    generation: int
+    replaced_at: datetime
+
+
+class Embedding(BaseModel):
+    """What a knowledge base is searched by: its model, and the number of its set of vectors."""
+
+    model: str
+    generation: int
+    state: Literal["ready", "building", "failed"] = Field(description="ready, or the state of `next`")
+    next: NextEmbedding | None
+    previous: PreviousEmbedding | None
+
+
 class KnowledgeBase(BaseModel):
     """A knowledge base. `last_seq` is the id of its newest event."""
 
@@ -44,6 +77,7 @@ class KnowledgeBase(BaseModel):
     name: str
     description: str
     embedding_model: str
+    embedding: Embedding
     settings: KnowledgeBaseSettings
     last_seq: int
     created_at: datetime
@@ -57,6 +91,9 @@ class Progress(BaseModel):
     total: int
 
 
+DocumentState = Literal["queued", "parsing", "splitting", "embedding", "ready", "failed"]
+
+
 class Document(BaseModel):
     """A document. `version` is that of the newest bytes, `current_version` that of the chunks which searches see."""
 
@@ -68,9 +105,12 @@ class Document(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
     version: int
     current_version: int | None
-    state: Literal["queued", "parsing", "splitting", "embedding", "ready", "failed"]
+    state: DocumentState
     progress: Progress
     chunk_count: int
+    tags: list[str]
+    date: date | None
+    warnings: list[ErrorView] = Field(description="What could not be read of a document that is usable all the same.")
     error: ErrorView | None
     created_at: datetime
     updated_at: datetime
@@ -96,12 +136,16 @@ class Chunk(BaseModel):
     document_id: UUID
     version: int
     ordinal: int
+    parent_id: UUID | None = Field(description="The larger piece that a search returns for this one; null: itself.")
     title: str
     heading_path: list[str]
     content: str
     kind: Literal["original", "summary"]
     char_start: int
     char_end: int
+    header_chars: int = Field(
+        description="So many characters of the content repeat a table's header; char_start is the offset of what follows them."
+    )
     metadata: dict[str, JsonValue]
 
 
@@ -114,12 +158,15 @@ Query = Annotated[
 
 
 class SearchRequest(BaseModel):
-    """What to look for. `min_score` is a cosine similarity."""
+    """What to look for. `min_score` is on the scale of a hit's `score`; `queries` are further wordings of the same question."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"query": "order table", "top_k": 3}]})
 
     query: Query
+    queries: list[Query] = Field(default=[], max_length=MAX_WORDINGS)
     top_k: int = Field(default=5, ge=1, le=MAX_TOP_K, strict=True)
     min_score: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False, strict=True)
     mode: SearchMode = "hybrid"
+    rerank: RerankMode | None = Field(default=None, description="null: as the installation is set")
+    filter: SearchFilter | None = None
     explain: bool = Field(default=False, strict=True)

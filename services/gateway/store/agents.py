@@ -30,6 +30,7 @@ async def create_agent(
         columns["tools"],
         columns["options"],
         columns["max_steps"],
+        columns["knowledge"],
     )
     await _grant(connection, tenant_id, agent_id, knowledge_base_ids)
     return await read_agent(connection, tenant_id, agent_id)

@@ -1,7 +1,7 @@
 -- name: create_agent
 -- Adds an agent: $1 tenant, $2 id, then its columns.
-INSERT INTO agent (tenant_id, id, name, description, system_prompt, model, tools, options, max_steps)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+INSERT INTO agent (tenant_id, id, name, description, system_prompt, model, tools, options, max_steps, knowledge)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: read_agent
 -- An agent as clients see it.
@@ -17,9 +17,10 @@ WHERE tenant_id = $1 AND id < $2 AND deleted_at IS NULL ORDER BY id DESC LIMIT $
 UPDATE agent a SET
     name = coalesce(c.name, a.name), description = coalesce(c.description, a.description),
     system_prompt = coalesce(c.system_prompt, a.system_prompt), model = coalesce(c.model, a.model), tools = coalesce(c.tools, a.tools),
-    options = coalesce(c.options, a.options), max_steps = coalesce(c.max_steps, a.max_steps), updated_at = now()
+    options = coalesce(c.options, a.options), max_steps = coalesce(c.max_steps, a.max_steps),
+    knowledge = coalesce(c.knowledge, a.knowledge), updated_at = now()
 FROM jsonb_to_record($3::jsonb) AS c (
-    name text, description text, system_prompt text, model text, tools text[], options jsonb, max_steps integer)
+    name text, description text, system_prompt text, model text, tools text[], options jsonb, max_steps integer, knowledge jsonb)
 WHERE a.tenant_id = $1 AND a.id = $2 AND a.deleted_at IS NULL
 RETURNING a.id;
 

@@ -3,12 +3,14 @@
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import asyncpg
 import orjson
 
 from services.gateway.refusals import Refusal, not_found
+from services.gateway.schemas.labels import Labels
 from services.gateway.store.pages import Page
 from shared.contracts.commands import IngestDocument
 from shared.contracts.hints import EventFrame
@@ -21,7 +23,7 @@ from shared.topology import kind_of
 
 SQL = load_queries(Path(__file__).with_name("documents.sql"))
 
-RETRIES_AT_ONCE = 1000
+RETRIES_AT_ONCE = 1000  # by one transaction: others wait for its locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,21 @@ async def hold_knowledge_base(connection: AnyConnection, tenant_id: UUID, knowle
         raise not_found("knowledge base")
 
 
-async def add_documents(connection: AnyConnection, place: Place, uploads: Sequence[Upload]) -> list[DocumentChange]:
-    """Stores files, or finds the documents with the same bytes; those that had failed are queued again. In the order of the files."""
+async def add_documents(
+    connection: AnyConnection, place: Place, uploads: Sequence[Upload], labels: Labels
+) -> list[DocumentChange]:
+    """Stores files with labels, or finds the documents with the same bytes; those that had failed are queued again.
+
+    In the order of the files. A document that is there keeps its labels and its name.
+    """
     # Stored in the order of their hashes, and the events, which lock the knowledge base, after all of them: two requests with the same
     # files can't wait for each other.
     order = sorted(range(len(uploads)), key=lambda position: uploads[position].sha256)
-    added = {position: await _add_document(connection, place, uploads[position]) for position in order}
+    added = {position: await _add_document(connection, place, uploads[position], labels) for position in order}
     return await _announced(connection, place, [added[position] for position in range(len(uploads))])
 
 
-async def _add_document(connection: AnyConnection, place: Place, upload: Upload) -> tuple[UUID, bool]:
+async def _add_document(connection: AnyConnection, place: Place, upload: Upload, labels: Labels) -> tuple[UUID, bool]:
     """The document with these bytes, and whether it was queued by this."""
     document_id = new_id()
     added = await connection.fetchval(
@@ -85,6 +92,8 @@ async def _add_document(connection: AnyConnection, place: Place, upload: Upload)
         upload.size,
         upload.sha256,
         place.request_id,
+        labels.tags,
+        labels.date,
     )
     if added is None:
         existing: UUID = await connection.fetchval(
@@ -153,12 +162,31 @@ async def requeue_if_failed(
     return await _queued(connection, Place(tenant_id, knowledge_base_id, request_id), document_id)
 
 
-async def requeue_failed(connection: AnyConnection, place: Place, limit: int) -> list[DocumentChange]:
-    """Queues the failed documents of a knowledge base again, up to `limit`."""
-    rows = await connection.fetch(SQL["find_failed_documents"], place.tenant_id, place.knowledge_base_id, limit)
-    return await _announced(
-        connection, place, [(row["id"], await _requeue(connection, place, row["id"])) for row in rows]
+async def requeue_failed(connection: AnyConnection, place: Place, limit: int) -> list[EventFrame]:
+    """Queues the failed documents of a knowledge base again, up to `limit`; their events."""
+    rows = await connection.fetch(
+        SQL["requeue_failed_documents"], place.tenant_id, place.knowledge_base_id, limit, place.request_id
     )
+    if not rows:
+        return []
+    queued = sorted(row["id"] for row in rows)
+    await _wake(connection, place, queued[0])
+    return await append_document_events(connection, place.tenant_id, place.knowledge_base_id, queued)
+
+
+async def has_failed(connection: AnyConnection, place: Place) -> bool:
+    failed: bool = await connection.fetchval(SQL["has_failed_documents"], place.tenant_id, place.knowledge_base_id)
+    return failed
+
+
+async def update_document(
+    connection: AnyConnection, tenant_id: UUID, document_id: UUID, columns: dict[str, Any]
+) -> tuple[UUID, list[EventFrame]]:
+    """Changes the given columns; the id of the document's knowledge base, and the event."""
+    knowledge_base_id: UUID | None = await connection.fetchval(SQL["update_document"], tenant_id, document_id, columns)
+    if knowledge_base_id is None:
+        raise not_found("document")
+    return knowledge_base_id, await append_document_event(connection, tenant_id, knowledge_base_id, document_id)
 
 
 async def delete_document(
@@ -187,9 +215,16 @@ async def filename_of(connection: AnyConnection, tenant_id: UUID, document_id: U
 
 
 async def list_documents(
-    connection: AnyConnection, tenant_id: UUID, knowledge_base_id: UUID, below: UUID, limit: int
+    connection: AnyConnection, place: Place, below: UUID, limit: int, state: str | None, tags: Sequence[str]
 ) -> Page[UUID]:
-    rows = await connection.fetch(SQL["list_documents"], tenant_id, knowledge_base_id, below, limit + 1)
+    """Documents in a state, or in any, with all of the tags. Each of these lists is read from an index of its own."""
+    arguments = (place.tenant_id, place.knowledge_base_id, below, limit + 1)
+    if tags:
+        rows = await connection.fetch(SQL["list_tagged_documents"], *arguments, state, tags)
+    elif state is not None:
+        rows = await connection.fetch(SQL["list_documents_in_state"], *arguments, state)
+    else:
+        rows = await connection.fetch(SQL["list_documents"], *arguments)
     return Page.of(rows, "id", limit)
 
 

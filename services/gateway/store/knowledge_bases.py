@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from services.gateway.refusals import Refusal, not_found
+from services.gateway.refusals import not_found
 from services.gateway.store.pages import Page
 from shared.db.pool import AnyConnection
 from shared.db.queries import load_queries
@@ -42,14 +42,7 @@ async def list_knowledge_bases(connection: AnyConnection, tenant_id: UUID, below
 async def update_knowledge_base(
     connection: AnyConnection, tenant_id: UUID, knowledge_base_id: UUID, columns: dict[str, Any]
 ) -> str:
-    """Changes the given columns. The embedding model stands once there are documents: their vectors were made by it."""
-    if "embedding_model" in columns:
-        current = await connection.fetchval(SQL["lock_knowledge_base"], tenant_id, knowledge_base_id)
-        # A statement of its own, for a snapshot that was taken under the lock.
-        if current not in (None, columns["embedding_model"]) and await connection.fetchval(
-            SQL["has_documents"], tenant_id, knowledge_base_id
-        ):
-            raise Refusal("embedding_model_in_use", "The embedding model can't be changed while there are documents.")
+    """Changes the given columns, except `embedding_model`: see store.embeddings."""
     body: str | None = await connection.fetchval(SQL["update_knowledge_base"], tenant_id, knowledge_base_id, columns)
     if body is None:
         raise not_found("knowledge base")

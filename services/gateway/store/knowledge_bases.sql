@@ -11,20 +11,12 @@ SELECT knowledge_base_json(k)::text FROM knowledge_base k WHERE tenant_id = $1 A
 -- A page of knowledge bases, newest first, below an id ($2).
 SELECT id, knowledge_base_json(k)::text AS body FROM knowledge_base k WHERE tenant_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3;
 
--- name: lock_knowledge_base
--- The embedding model of a knowledge base, locked against new documents until the commit.
-SELECT embedding_model FROM knowledge_base WHERE tenant_id = $1 AND id = $2 FOR UPDATE;
-
--- name: has_documents
--- True when the knowledge base has a document.
-SELECT EXISTS (SELECT FROM document WHERE tenant_id = $1 AND knowledge_base_id = $2);
-
 -- name: update_knowledge_base
 -- Changes the columns that $3 (an object by column name) holds.
 UPDATE knowledge_base k SET
     name = coalesce(c.name, k.name), description = coalesce(c.description, k.description),
-    embedding_model = coalesce(c.embedding_model, k.embedding_model), settings = coalesce(c.settings, k.settings), updated_at = now()
-FROM jsonb_to_record($3::jsonb) AS c (name text, description text, embedding_model text, settings jsonb)
+    settings = coalesce(c.settings, k.settings), updated_at = now()
+FROM jsonb_to_record($3::jsonb) AS c (name text, description text, settings jsonb)
 WHERE k.tenant_id = $1 AND k.id = $2
 RETURNING knowledge_base_json(k)::text;
 

@@ -2,12 +2,12 @@
 
 The template has everything imported, so that a fork costs a few milliseconds where a new interpreter would cost some
 hundred; it never touches a document itself. It knows nothing of the service: its environment is empty, and it imports
-neither the database's nor the broker's libraries.
+neither the database's nor the broker's libraries. It gives up network, files and privileges before the first fork.
 
-Conversation on the control socket: a byte with a connection's descriptor for each child to fork; its end ends the
-template. On a connection, any number of times: two lengths, the request's head as JSON, the document's bytes; back comes a
-length and the answer as JSON. When the child has died, its wait status in four bytes comes last, from the template. A
-connection closed by the other side kills its child.
+Conversation on the control socket: first, from the template, a line of JSON that says what it gave up; then a byte with a
+connection's descriptor for each child to fork; its end ends the template. On a connection, any number of times: two
+lengths, the request's head as JSON, the document's bytes; back comes a length and the answer as JSON. When the child has
+died, its wait status in four bytes comes last, from the template. A connection closed by the other side kills its child.
 """
 
 import gc
@@ -28,6 +28,9 @@ from pydantic import BaseModel
 
 from services.ingestion.parsing.documents import parse
 from services.ingestion.parsing.limits import ParseCrashed, ParseLimits, ParseMemory, TooManyPieces
+from services.ingestion.parsing.ocr import OcrSettings
+from services.ingestion.parsing.sandbox import confine
+from services.ingestion.sections import Piece
 from services.ingestion.splitting import split
 from services.ingestion.text import DocumentError, TextTooLarge
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
@@ -35,6 +38,8 @@ from shared.contracts.knowledge_settings import KnowledgeBaseSettings
 REQUEST_LENGTHS: Final = struct.Struct("!IQ")
 ANSWER_LENGTH: Final = struct.Struct("!Q")
 WAIT_STATUS: Final = struct.Struct("!i")
+
+_Fields = tuple[str, tuple[str, ...], str, int, int, int]
 
 
 class ParseRequest(BaseModel):
@@ -44,10 +49,14 @@ class ParseRequest(BaseModel):
     media_type: str | None
     settings: KnowledgeBaseSettings
     limits: ParseLimits
+    ocr: OcrSettings
 
 
 def answer(request: ParseRequest, data: bytes) -> bytes:
-    """Parse, clean and split; return `{"pieces": [[title, path, content, start, end], ...]}` or `{"failure": {...}}`."""
+    """Parse, clean and split; return `{"pieces": [[title, path, content, start, end, header_chars, parent], ...],
+    "parents": [[title, path, content, start, end, header_chars], ...], "warnings": [{"code", "message"}, ...], "media_type": "..."}`,
+    `parent` being an index or null, or `{"failure": {...}}`.
+    """
     try:
         payload = _pieces(request, data)
     except DocumentError as error:
@@ -64,14 +73,27 @@ def answer(request: ParseRequest, data: bytes) -> bytes:
 def _pieces(request: ParseRequest, data: bytes) -> bytes:
     limits = request.limits
     document = parse(
-        data, filename=request.filename, media_type=request.media_type, settings=request.settings, limits=limits
+        data,
+        filename=request.filename,
+        media_type=request.media_type,
+        settings=request.settings,
+        limits=limits,
+        ocr=request.ocr,
     )
-    pieces = []
+    pieces, parents = [], list[_Fields]()
     for piece in split(document, request.settings.splitting):
         if piece.ordinal >= limits.max_pieces:
             raise TooManyPieces(f"the document would have more than {limits.max_pieces} chunks")
-        pieces.append((piece.title, piece.heading_path, piece.content, piece.start, piece.end))
-    return orjson.dumps({"pieces": pieces})
+        if piece.parent and piece.parent.ordinal == len(parents):
+            parents.append(_fields(piece.parent))
+        pieces.append((*_fields(piece), piece.parent and piece.parent.ordinal))
+    return orjson.dumps(
+        {"pieces": pieces, "parents": parents, "warnings": document.notes, "media_type": document.media_type}
+    )
+
+
+def _fields(piece: Piece) -> _Fields:
+    return piece.title, piece.heading_path, piece.content, piece.start, piece.end, piece.header_chars
 
 
 def _failure(error: DocumentError) -> bytes:
@@ -130,6 +152,7 @@ class Template:
         self._poll.register(control, select.POLLIN)
         self._poll.register(self._died, select.POLLIN)
         self._wake = wake
+        self._nothing = os.open(os.devnull, os.O_RDWR)
 
     def run(self) -> None:
         """Serve until the control socket is closed."""
@@ -163,9 +186,8 @@ class Template:
         self._control.close()
         for _, other in self._children.values():
             other.close()
-        with open(os.devnull, "r+b", buffering=0) as nothing:
-            os.dup2(nothing.fileno(), 1)
-            os.dup2(nothing.fileno(), 2)
+        os.dup2(self._nothing, 1)
+        os.dup2(self._nothing, 2)
         run_child(connection)
 
     def _reap(self) -> None:
@@ -188,8 +210,11 @@ class Template:
 def main() -> None:
     """Be the template on the control socket whose descriptor is the first argument."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service decides when to stop, also at a terminal
+    control = socket.socket(fileno=int(sys.argv[1]))
+    template = Template(control)
+    control.sendall(orjson.dumps(confine()) + b"\n")
     gc.freeze()  # children share these objects' pages as long as no collection writes to them
-    Template(socket.socket(fileno=int(sys.argv[1]))).run()
+    template.run()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ class ParseLimits(BaseModel):
     max_line_chars: int = Field(default=1024 * 1024, gt=0)
     max_headings: int = Field(default=20_000, gt=0)
     max_pieces: int = Field(default=100_000, gt=0)
+    max_pages: int = Field(default=2000, gt=0)
 
     memory_bytes: int = Field(default=1024**3, gt=0)
     cpu_seconds: int = Field(default=60, gt=0)
@@ -39,10 +40,40 @@ class TooManyPieces(DocumentError):
     code = "too_many_chunks"
 
 
+class TooManyEntries(DocumentError):
+    """The file is made of more parts, sheets or slides than the limit."""
+
+    code = "too_many_entries"
+
+
+class TooManyPages(DocumentError):
+    """The document has more pages than the limit."""
+
+    code = "too_many_pages"
+
+
 class UnsupportedMediaType(DocumentError):
     """The file's type is not one of those that can be read."""
 
     code = "unsupported_media_type"
+
+
+class NoText(DocumentError):
+    """The file is sound, but there is no text in it: blank, or a picture of text."""
+
+    code = "no_text"
+
+
+class Encrypted(DocumentError):
+    """The file can't be opened without its password."""
+
+    code = "encrypted"
+
+
+class Corrupt(DocumentError):
+    """The file is damaged, or not what it says it is."""
+
+    code = "corrupt"
 
 
 class ParseTimeout(DocumentError):

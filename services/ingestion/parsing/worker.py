@@ -5,22 +5,30 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import orjson
+import structlog
 
 from services.ingestion.parsing.child import ANSWER_LENGTH, REQUEST_LENGTHS, WAIT_STATUS, ParseRequest
 from services.ingestion.parsing.limits import ParseCrashed, ParseLimits, ParseTimeout
-from services.ingestion.sections import Piece
+from services.ingestion.parsing.ocr import OcrSettings
+from services.ingestion.sections import Note, ParsedFile, Piece
 from services.ingestion.text import DocumentError
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
 from shared.errors import ErrorInfo
 
+log = structlog.get_logger()
+
 _ROOT: Final = Path(__file__).parents[3]
 _GRACE_SECONDS: Final = 5.0  # the child ends itself first; this is for one that can't
+_START_SECONDS: Final = 60.0
+# None of the service's secrets; one thread, because a process with several can't have a namespace of its own.
+_ENVIRONMENT: Final = {"PYTHONUTF8": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _READ_BYTES: Final = 256 * 1024
 
 
@@ -33,9 +41,16 @@ class IsolatedParser:
     """
 
     def __init__(
-        self, limits: ParseLimits | None = None, *, parallel: int | None = None, documents_per_child: int = 50
+        self,
+        limits: ParseLimits | None = None,
+        *,
+        ocr: OcrSettings | None = None,
+        parallel: int | None = None,
+        documents_per_child: int = 50,
     ) -> None:
         self._limits = limits or ParseLimits()
+        self._ocr = ocr or OcrSettings()
+        self._wall_seconds = max(self._limits.wall_seconds, self._ocr.wall_seconds if self._ocr.enabled else 0.0)
         self._documents_per_child = documents_per_child
         self._slots = asyncio.Semaphore(parallel or os.cpu_count() or 1)
         self._template = _Template()
@@ -63,7 +78,7 @@ class IsolatedParser:
         filename: str,
         media_type: str | None = None,
         settings: KnowledgeBaseSettings | None = None,
-    ) -> list[Piece]:
+    ) -> ParsedFile:
         """Decode, clean and split a document.
 
         Raises a DocumentError: what `documents.parse` raises, or ParseTimeout, ParseMemory, ParseCrashed. Cancelling
@@ -74,6 +89,7 @@ class IsolatedParser:
             media_type=media_type,
             settings=settings or KnowledgeBaseSettings(),
             limits=self._limits,
+            ocr=self._ocr,
         )
         async with self._slots:
             if self._idle:
@@ -83,13 +99,13 @@ class IsolatedParser:
                     pass  # it may have died before, or of an earlier document: a fresh child decides
             return await self._ask(await self._template.fork(), request, data)
 
-    async def _ask(self, child: "_Child", request: ParseRequest, data: bytes) -> list[Piece]:
+    async def _ask(self, child: "_Child", request: ParseRequest, data: bytes) -> ParsedFile:
         try:
-            async with asyncio.timeout(self._limits.wall_seconds + _GRACE_SECONDS):
-                pieces = _read_answer(await child.ask(request, data))
+            async with asyncio.timeout(self._wall_seconds + _GRACE_SECONDS):
+                parsed = _read_answer(await child.ask(request, data))
         except TimeoutError as error:
             child.close()
-            raise ParseTimeout(f"parsing took longer than {self._limits.wall_seconds:g} s") from error
+            raise ParseTimeout(f"parsing took longer than {self._wall_seconds:g} s") from error
         except BaseException:
             child.close()
             raise
@@ -97,7 +113,7 @@ class IsolatedParser:
             self._idle.append(child)
         else:
             child.close()
-        return pieces
+        return parsed
 
 
 class _Child:
@@ -168,10 +184,26 @@ class _Template:
                         str(theirs.fileno()),
                         stdin=asyncio.subprocess.DEVNULL,
                         cwd=_ROOT,
-                        env={"PYTHONUTF8": "1"},  # none of the service's secrets
+                        env=_ENVIRONMENT,
                         pass_fds=[theirs.fileno()],
                     )
+                await self._report(self._control)
             return self._control
+
+    async def _report(self, control: socket.socket) -> None:
+        """Wait until the template is ready, and log how far it is confined. Raises ConnectionError when it ended instead."""
+        control.setblocking(False)
+        line = b""
+        async with asyncio.timeout(_START_SECONDS):
+            while not line.endswith(b"\n"):
+                received = await asyncio.get_running_loop().sock_recv(control, 4096)
+                if not received:
+                    raise ConnectionError("the parser's process ended at its start")
+                line += received
+        control.setblocking(True)
+        confined: dict[str, bool] = orjson.loads(line)
+        say = log.info if all(confined.values()) else log.warning
+        say("parser.confined", **confined)
 
     async def aclose(self) -> None:
         if self._control is not None:
@@ -210,15 +242,23 @@ def _death(received: bytes, limits: ParseLimits) -> DocumentError:
     return ParseCrashed(f"the parser process died ({signal.Signals(-code).name if code < 0 else f'exit {code}'})")
 
 
-def _read_answer(payload: bytes) -> list[Piece]:
-    """Return the pieces, or raise the failure, that the child reports. It isn't trusted to be well-formed."""
+def _piece(ordinal: int, fields: Sequence[Any], parent: Piece | None = None) -> Piece:
+    title, path, content, start, end, header_chars = fields
+    return Piece(ordinal, title, tuple(path), content, start, end, header_chars, parent)
+
+
+def _read_answer(payload: bytes) -> ParsedFile:
+    """Return what was parsed, or raise the failure, that the child reports. It isn't trusted to be well-formed."""
     try:
         answer = orjson.loads(payload)
         if "failure" not in answer:
-            return [
-                Piece(ordinal, title, tuple(path), content, start, end)
-                for ordinal, (title, path, content, start, end) in enumerate(answer["pieces"])
+            parents = [_piece(ordinal, fields) for ordinal, fields in enumerate(answer["parents"])]
+            pieces = [
+                _piece(ordinal, fields, None if parent is None else parents[parent])
+                for ordinal, (*fields, parent) in enumerate(answer["pieces"])
             ]
+            notes = (ErrorInfo.model_validate(warning) for warning in answer["warnings"])
+            return ParsedFile(pieces, tuple(Note(note.code, note.message) for note in notes), str(answer["media_type"]))
         failure = ErrorInfo.model_validate(answer["failure"])
         kind = {kind.code: kind for kind in DocumentError.__subclasses__()}[failure.code]
     except (ValueError, TypeError, LookupError) as error:

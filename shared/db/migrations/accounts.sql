@@ -37,8 +37,8 @@ $$;
 -- section: gateway
 -- Reads and writes what its API shows; queues work. Issues keys as well: `python -m services.gateway.admin` runs in its place.
 GRANT SELECT,
-    INSERT (tenant_id, id, name, description, system_prompt, model, tools, options, max_steps),
-    UPDATE (name, description, system_prompt, model, tools, options, max_steps, updated_at, deleted_at) ON agent TO chatmind_gateway;
+    INSERT (tenant_id, id, name, description, system_prompt, model, tools, options, max_steps, knowledge),
+    UPDATE (name, description, system_prompt, model, tools, options, max_steps, updated_at, deleted_at, knowledge) ON agent TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION agent_json(agent) TO chatmind_gateway;
 GRANT SELECT, INSERT, DELETE ON agent_knowledge_base TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION announce_positions(uuid,bigint) TO chatmind_gateway;
@@ -56,9 +56,9 @@ GRANT SELECT,
 GRANT SELECT ON chunk TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION chunk_json(chunk) TO chatmind_gateway;
 GRANT SELECT,
-    INSERT (tenant_id, id, knowledge_base_id, filename, media_type, size, sha256, request_id),
+    INSERT (tenant_id, id, knowledge_base_id, filename, media_type, size, sha256, request_id, tags, document_date),
     UPDATE (filename, media_type, size, sha256, version, state, progress_done, progress_total, error, lease_owner, lease_epoch,
-        lease_until, not_before, attempts, request_id, updated_at),
+        lease_until, not_before, attempts, request_id, updated_at, tags, document_date),
     DELETE ON document TO chatmind_gateway;
 GRANT SELECT (tenant_id, document_id, version), INSERT, DELETE ON document_blob TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION document_json(document) TO chatmind_gateway;
@@ -68,8 +68,14 @@ GRANT SELECT (tenant_id, key, fingerprint, response, created_at),
     DELETE ON idempotency_key TO chatmind_gateway;
 GRANT SELECT,
     INSERT (tenant_id, id, name, description, embedding_model, settings),
-    UPDATE (name, description, embedding_model, settings, updated_at, last_seq),
+    UPDATE (name, description, embedding_model, settings, updated_at, last_seq, embedding_generation, last_generation),
     DELETE ON knowledge_base TO chatmind_gateway;
+GRANT SELECT (knowledge_base_id, chunk_id, field, generation) ON chunk_embedding TO chatmind_gateway;
+GRANT SELECT (tenant_id, knowledge_base_id, generation, model, state, done, total, error, lease_epoch, created_at, updated_at),
+    INSERT (tenant_id, knowledge_base_id, generation, model, state, request_id),
+    UPDATE (state, error, lease_owner, lease_epoch, lease_until, not_before, attempts, request_id, updated_at),
+    DELETE ON embedding_generation TO chatmind_gateway;
+GRANT EXECUTE ON FUNCTION embedding_json(knowledge_base) TO chatmind_gateway;
 GRANT SELECT, INSERT (tenant_id, knowledge_base_id, seq, type, payload) ON knowledge_base_event TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION knowledge_base_json(knowledge_base) TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION message_json(chat_message) TO chatmind_gateway;
@@ -94,7 +100,7 @@ GRANT EXECUTE ON FUNCTION wake_next_run(uuid) TO chatmind_gateway;
 
 -- section: agent_runner
 -- Carries out runs: it may not see documents, chunks or keys.
-GRANT SELECT (tenant_id, id, name, system_prompt, model, tools, options, max_steps) ON agent TO chatmind_agent_runner;
+GRANT SELECT (tenant_id, id, name, system_prompt, model, tools, options, max_steps, knowledge) ON agent TO chatmind_agent_runner;
 GRANT SELECT ON agent_knowledge_base TO chatmind_agent_runner;
 GRANT EXECUTE ON FUNCTION announce_positions(uuid,bigint) TO chatmind_agent_runner;
 GRANT SELECT,
@@ -120,31 +126,53 @@ GRANT EXECUTE ON FUNCTION wake_next_run(uuid) TO chatmind_agent_runner;
 
 -- section: ingestion
 -- Turns documents into chunks: it may not see conversations, agents or keys.
-GRANT SELECT (tenant_id, document_id),
+GRANT SELECT (tenant_id, id, knowledge_base_id, document_id, ordinal, title, heading_path, content, keyword_count),
     INSERT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end, keywords,
-        keyword_count),
+        keyword_count, header_chars, parent_id),
     DELETE ON chunk TO chatmind_ingestion;
-GRANT INSERT ON chunk_embedding TO chatmind_ingestion;
+GRANT SELECT (knowledge_base_id, chunk_id, field, generation), INSERT, DELETE ON chunk_embedding TO chatmind_ingestion;
+GRANT SELECT (tenant_id, document_id),
+    INSERT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end, header_chars),
+    DELETE ON chunk_parent TO chatmind_ingestion;
 GRANT SELECT,
     UPDATE (current_version, state, progress_done, progress_total, chunk_count, error, lease_owner, lease_epoch, lease_until, not_before,
-        attempts, updated_at) ON document TO chatmind_ingestion;
+        attempts, updated_at, warnings, media_type, deaths) ON document TO chatmind_ingestion;
+GRANT SELECT,
+    INSERT (tenant_id, knowledge_base_id, generation, model, state),
+    UPDATE (state, done, total, error, lease_owner, lease_epoch, lease_until, not_before, attempts, updated_at),
+    DELETE ON embedding_generation TO chatmind_ingestion;
+GRANT EXECUTE ON FUNCTION embedding_json(knowledge_base) TO chatmind_ingestion;
 GRANT SELECT, DELETE ON document_blob TO chatmind_ingestion;
 GRANT EXECUTE ON FUNCTION document_json(document) TO chatmind_ingestion;
 GRANT SELECT, INSERT (model, text_sha256, embedding), DELETE ON embedding_cache TO chatmind_ingestion;
-GRANT SELECT (tenant_id, id, embedding_model, settings, last_seq), UPDATE (last_seq) ON knowledge_base TO chatmind_ingestion;
+GRANT SELECT, UPDATE (last_seq, embedding_model, embedding_generation, updated_at) ON knowledge_base TO chatmind_ingestion;
 GRANT SELECT (seq, type, payload, created_at), INSERT (tenant_id, knowledge_base_id, seq, type, payload) ON knowledge_base_event TO
         chatmind_ingestion;
 GRANT SELECT (id, kind, subject_id, body), INSERT (kind, subject_id, body), UPDATE (id), DELETE ON outbox TO chatmind_ingestion;
 GRANT SELECT (status) ON run TO chatmind_ingestion;
 GRANT SELECT (kind, reason) ON stuck TO chatmind_ingestion;
+-- Indexes of large bases; tables are made and dropped by these functions only.
+GRANT SELECT (knowledge_base_id, generation, relation, lists, copied, vectors, chunks, common_of, due, horizon, not_before, created_at),
+    INSERT (tenant_id, knowledge_base_id, generation),
+    UPDATE (vectors, chunks, mean_length, common_terms, common_of, due, horizon, not_before, error), DELETE ON vector_index TO chatmind_ingestion;
+GRANT SELECT, UPDATE (knowledge_base_id), DELETE ON vector_change TO chatmind_ingestion;
+GRANT SELECT (knowledge_base_id, generation), DELETE ON vector_pending TO chatmind_ingestion;
+GRANT EXECUTE ON FUNCTION build_vector_index(uuid,integer,integer) TO chatmind_ingestion;
+GRANT EXECUTE ON FUNCTION extend_vector_index(uuid,integer,integer) TO chatmind_ingestion;
+GRANT EXECUTE ON FUNCTION count_common_terms(uuid,bigint,integer) TO chatmind_ingestion;
+GRANT EXECUTE ON FUNCTION drop_unused_vector_relations() TO chatmind_ingestion;
 
 -- section: retrieval
 -- Searches. It writes nothing.
 GRANT SELECT ON agent_knowledge_base TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, agent_id) ON chat_session TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end,
-        keywords, keyword_count) ON chunk TO chatmind_retrieval;
-GRANT SELECT (knowledge_base_id, chunk_id, embedding) ON chunk_embedding TO chatmind_retrieval;
-GRANT SELECT (tenant_id, id, filename) ON document TO chatmind_retrieval;
-GRANT SELECT (tenant_id, id, embedding_model) ON knowledge_base TO chatmind_retrieval;
+        keywords, keyword_count, header_chars, parent_id) ON chunk TO chatmind_retrieval;
+GRANT SELECT (knowledge_base_id, chunk_id, embedding, generation) ON chunk_embedding TO chatmind_retrieval;
+GRANT SELECT (tenant_id, id, title, heading_path, content, char_start, char_end, header_chars) ON chunk_parent TO chatmind_retrieval;
+GRANT SELECT (tenant_id, id, knowledge_base_id, filename, media_type, tags, document_date, chunk_count, created_at) ON document TO
+        chatmind_retrieval;
+GRANT SELECT (tenant_id, id, embedding_model, embedding_generation) ON knowledge_base TO chatmind_retrieval;
+GRANT EXECUTE ON FUNCTION nearest_indexed_vectors(uuid,integer,vector,integer,uuid[]) TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, session_id, status) ON run TO chatmind_retrieval;
+GRANT SELECT (knowledge_base_id, generation, relation, copied, chunks, mean_length, common_terms) ON vector_index TO chatmind_retrieval;

@@ -23,6 +23,7 @@ Connection = psycopg.Connection[Any]
 USERS = {
     "shared/outbox.sql": ("gateway", "agent_runner", "ingestion"),
     "shared/documents.sql": ("gateway", "ingestion"),
+    "shared/generations.sql": ("gateway", "ingestion"),
     "shared/stuck.sql": ("agent_runner", "ingestion"),
     "shared/conversation.sql": ("gateway",),
     "shared/conversation.sql claim_runs": ("agent_runner",),

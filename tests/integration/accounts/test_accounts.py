@@ -29,6 +29,7 @@ OF_EVERY_SERVICE = {
     "make a temporary table": "CREATE TEMPORARY TABLE mine (id integer)",
     "make a function": "CREATE FUNCTION mine() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
     "make a schema": "CREATE SCHEMA mine",
+    "make a table among the indexes": "CREATE TABLE vector_indexes.mine (id integer)",
     "change a table": "ALTER TABLE run ADD COLUMN mine integer",
     "drop a table": "DROP TABLE run_step",
     "empty a table": "TRUNCATE run CASCADE",
@@ -70,6 +71,7 @@ OF_ONE = {
         "read agents": "SELECT system_prompt FROM agent",
         "read runs": "SELECT id FROM run",
         "delete documents": "DELETE FROM document",
+        "search": "SELECT nearest_indexed_vectors(gen_random_uuid(), 1, '[1]', 1, NULL)",
         "plant bytes": "INSERT INTO document_blob (data) VALUES ('planted')",
     },
     "retrieval": {
@@ -81,6 +83,8 @@ OF_ONE = {
         "give grants": "INSERT INTO agent_knowledge_base SELECT * FROM agent_knowledge_base",
         "write wake-ups": "INSERT INTO outbox (kind) VALUES ('ExecuteRun')",
         "delete vectors": "DELETE FROM chunk_embedding",
+        "build indexes": "SELECT build_vector_index(gen_random_uuid(), 1, 64)",
+        "drop indexes": "SELECT drop_unused_vector_relations()",
     },
 }
 STATEMENTS = [

@@ -1,5 +1,6 @@
 """Runner processes against a scripted model and a retrieval double."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -59,3 +60,11 @@ def start_runner(
     yield start
     for process in started:
         process.kill()
+
+
+@pytest.fixture
+async def gateway(stack: Stack, database_url: str, rabbitmq_url: str) -> AsyncIterator[ServiceProcess]:
+    process = stack.start_service("services.gateway.main", {"DATABASE_URL": database_url, "RABBITMQ_URL": rabbitmq_url})
+    await asyncio.to_thread(process.wait_ready)
+    yield process
+    process.kill()

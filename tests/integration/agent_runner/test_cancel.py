@@ -1,26 +1,18 @@
 """A cancel at any point, through a real gateway and a real runner: one end, and what was streamed is what is stored."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from services.gateway.store.api_keys import issue_key
 from shared.db.pool import Pool
 from tests.integration.agent_runner.conftest import StartRunner
+from tests.integration.agent_runner.watched import conversation, gate
 from tests.support.scripted_model import ScriptedModel
-from tests.support.seed import SeededSession, seed_session
-from tests.support.sse import open_stream
-from tests.support.stack import ServiceProcess, Stack
+from tests.support.stack import ServiceProcess
 from tests.support.tool_server import ToolServer
 from tests.support.waiting import eventually
-from tests.support.watcher import Watcher
 
 TOOLS = """
 [http.slow]
@@ -32,43 +24,6 @@ parameters = '{{"type": "object"}}'
 LONG = "One two three four five six seven eight nine ten."
 
 
-@dataclass
-class Conversation:
-    """A session, its client, and what the client sees."""
-
-    client: httpx.AsyncClient
-    session: SeededSession
-    watcher: Watcher
-
-    async def post(self, content: str, **fields: Any) -> str:
-        path = f"/api/sessions/{self.session.session_id}/messages"
-        response = await self.client.post(path, json={"content": content, **fields})
-        run_id: str = response.raise_for_status().json()["run"]["id"]
-        return run_id
-
-    async def cancel(self, run_id: str) -> dict[str, Any]:
-        response = await self.client.post(f"/api/runs/{run_id}/cancel")
-        assert response.status_code == 202
-        body: dict[str, Any] = response.json()
-        return body
-
-    async def sees(self, kind: str, count: int = 1) -> None:
-        async def seen() -> bool:
-            return self.watcher.count(kind) >= count
-
-        await eventually(seen)
-
-    async def stored(self) -> list[dict[str, Any]]:
-        response = await self.client.get(f"/api/sessions/{self.session.session_id}/messages")
-        items: list[dict[str, Any]] = response.raise_for_status().json()["items"]
-        return items
-
-    async def assert_shown_is_stored(self) -> None:
-        stored = {m["id"]: m["content"] for m in await self.stored() if m["role"] == "assistant"}
-        assert self.watcher.shown == stored
-        assert self.watcher.void == []
-
-
 @pytest.fixture
 async def server() -> AsyncIterator[ToolServer]:
     async with ToolServer() as server:
@@ -76,50 +31,10 @@ async def server() -> AsyncIterator[ToolServer]:
 
 
 @pytest.fixture
-async def gateway(stack: Stack, database_url: str, rabbitmq_url: str) -> AsyncIterator[ServiceProcess]:
-    process = stack.start_service("services.gateway.main", {"DATABASE_URL": database_url, "RABBITMQ_URL": rabbitmq_url})
-    await asyncio.to_thread(process.wait_ready)
-    yield process
-    process.kill()
-
-
-@pytest.fixture
 def tools_file(server: ToolServer, tmp_path: Path) -> str:
     path = tmp_path / "tools.toml"
     path.write_text(TOOLS.format(url=server.url))
     return str(path)
-
-
-@asynccontextmanager
-async def conversation(pool: Pool, gateway: ServiceProcess) -> AsyncIterator[Conversation]:
-    session = await seed_session(pool)
-    await pool.execute("UPDATE agent SET tools = '{slow}' WHERE id = $1", session.agent_id)
-    async with pool.acquire() as connection:
-        key = await issue_key(connection, str(session.tenant_id), "test")
-    headers = {"Authorization": f"Bearer {key}"}
-    async with httpx.AsyncClient(base_url=gateway.base_url, headers=headers, timeout=30) as client:
-        watcher = Watcher()
-        path = f"/api/sessions/{session.session_id}/events"
-        async with open_stream(client, path, last_event_id=0, deltas=True) as stream:
-
-            async def watch() -> None:
-                async for event in stream:
-                    watcher.take(event)
-
-            watching = asyncio.ensure_future(watch())
-            yield Conversation(client, session, watcher)
-            failed = watching.done() and not watching.cancelled()
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
-            if failed:
-                watching.result()
-
-
-def gate(model: ScriptedModel, name: str) -> Callable[[], Awaitable[bool]]:
-    async def somebody_stands_there() -> bool:
-        return model.gate(name).waiting > 0
-
-    return somebody_stands_there
 
 
 @pytest.mark.parametrize(

@@ -237,28 +237,27 @@ async def test_a_knowledge_base_deleted_among_uploads_leaves_no_error_of_ours(
     assert await quiet_gateway.parts.pool.fetchval("SELECT count(*) FROM document") == 0
 
 
-async def test_the_embedding_model_stands_once_there_are_documents(
-    writer: httpx.AsyncClient, quiet_gateway: RunningGateway
-) -> None:
-    base = await create_knowledge_base(writer)
-    path = f"/api/knowledge-bases/{base['id']}"
-    problem_of(await writer.patch(path, json={"embedding_model": "none"}), 422, "unknown_model")
-    await created(writer.patch(path, json={"embedding_model": base["embedding_model"]}))
-    await upload(writer, base["id"])
-    await created(writer.patch(path, json={"embedding_model": base["embedding_model"]}))
-    await quiet_gateway.parts.pool.execute("UPDATE knowledge_base SET embedding_model = 'another'")
-    answer = await writer.patch(path, json={"embedding_model": base["embedding_model"]})
-    problem_of(answer, 409, "embedding_model_in_use")
-
-
 async def test_settings_are_kept_and_checked(writer: httpx.AsyncClient) -> None:
-    settings = {"splitting": {"chunk_size": 300, "overlap": 30}, "embed": "title"}
+    settings: dict[str, Any] = {
+        "splitting": {"method": "parent_child", "chunk_size": 300, "overlap": 30, "parent_size": 900},
+        "cleaning": {"rules": ["urls", "blank_runs"]},
+        "embed": "title",
+    }
     base = await create_knowledge_base(writer, settings=settings)
-    assert base["settings"]["splitting"]["chunk_size"] == 300
-    assert (base["settings"]["embed"], base["settings"]["cleaning"]) == ("title", "off")
+    assert base["settings"]["splitting"].items() >= settings["splitting"].items()
+    assert (base["settings"]["embed"], base["settings"]["cleaning"]) == ("title", {"rules": ["urls", "blank_runs"]})
     path = f"/api/knowledge-bases/{base['id']}"
     wrong = await writer.patch(path, json={"settings": {"splitting": {"chunk_size": 100, "overlap": 80}}})
     problem_of(wrong, 422, "invalid_request")
     wrong = await writer.patch(path, json={"settings": {"embed": "all"}})
     assert problem_of(wrong, 422, "invalid_request")["errors"][0]["field"] == "settings.embed"
+    wrong_settings: dict[str, dict[str, Any]] = {
+        "settings.splitting.method": {"splitting": {"method": "by_page"}},
+        "settings.splitting.max_section_tokens": {"splitting": {"max_section_tokens": 1}},
+        "settings.cleaning": {"cleaning": "html"},
+        "settings.cleaning.rules.1": {"cleaning": {"rules": ["tags", "html"]}},
+    }
+    for field, refused in wrong_settings.items():
+        wrong = await writer.patch(path, json={"settings": refused})
+        assert [error["field"] for error in problem_of(wrong, 422, "invalid_request")["errors"]] == [field]
     assert await created(writer.get(path)) == base

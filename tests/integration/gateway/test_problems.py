@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from services.gateway.problems import PROBLEMS
+from shared.ids import new_id
 from tests.support.api import RunningGateway, create_agent, created, problem_of
 
 
@@ -103,6 +104,14 @@ AGENT: dict[str, Any] = {"name": "a"}
         (AGENT | {"tools": ["x"] * 51}, "tools"),
         (AGENT | {"knowledge_base_ids": ["x"]}, "knowledge_base_ids.0"),
         (AGENT | {"unknown": 1}, "unknown"),
+        (AGENT | {"knowledge": {"query_rewriting": "often"}}, "knowledge.query_rewriting"),
+        (AGENT | {"knowledge": {"min_score": 1.1}}, "knowledge.min_score"),
+        (AGENT | {"knowledge": {"min_score": "0.5"}}, "knowledge.min_score"),
+        (AGENT | {"knowledge": {"rerank": "magic"}}, "knowledge.rerank"),
+        (AGENT | {"knowledge": {"filter": {"tags": []}}}, "knowledge.filter.tags"),
+        (AGENT | {"knowledge": {"filter": {"tags": ["ok", "a\0"]}}}, "knowledge.filter.tags.1"),
+        (AGENT | {"knowledge": {"filter": {"owner": "me"}}}, "knowledge.filter.owner"),
+        (AGENT | {"knowledge": {"knowledge_base_ids": []}}, "knowledge.knowledge_base_ids"),
     ],
 )
 async def test_every_field_of_an_agent_has_limits(client: httpx.AsyncClient, body: dict[str, Any], field: str) -> None:
@@ -110,6 +119,26 @@ async def test_every_field_of_an_agent_has_limits(client: httpx.AsyncClient, bod
     errors = problem_of(answer, 422, "invalid_request")["errors"]
     assert [error["field"] for error in errors] == [field]
     assert all(error["code"] and error["message"] for error in errors)
+
+
+async def test_how_an_agent_searches_is_shown_whole_and_replaced_whole(client: httpx.AsyncClient) -> None:
+    defaults = {"query_rewriting": "off", "min_score": None, "rerank": None, "filter": None}
+    assert (await create_agent(client))["knowledge"] == defaults
+    document_id = str(new_id())
+    how = {
+        "query_rewriting": "multi",
+        "min_score": 0,
+        "filter": {"document_ids": [document_id], "date_to": "2024-12-31"},
+    }
+    agent = await create_agent(client, knowledge=how)
+    assert agent["knowledge"] == defaults | how
+    path = f"/api/agents/{agent['id']}"
+    renamed = await client.patch(path, json={"name": "b"})
+    assert renamed.json()["knowledge"] == defaults | how
+    changed = await client.patch(path, json={"knowledge": {"rerank": "lexical"}})
+    assert changed.json()["knowledge"] == defaults | {"rerank": "lexical"}
+    emptied = await client.patch(path, json={"knowledge": {}})
+    assert emptied.json()["knowledge"] == (await client.get(path)).json()["knowledge"] == defaults
 
 
 async def test_fields_at_their_limits_are_taken(client: httpx.AsyncClient) -> None:

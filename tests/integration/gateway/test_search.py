@@ -67,9 +67,28 @@ async def test_the_question_is_the_tenants_own_and_the_answer_comes_back(
 async def test_defaults(patient_gateway: RunningGateway, retrieval: Retrieval) -> None:
     client = await patient_gateway.client()
     base = await create_knowledge_base(client)
-    assert await created(client.post(f"/api/knowledge-bases/{base['id']}/search", json={"query": "x"})) == {"hits": []}
+    assert await created(client.post(f"/api/knowledge-bases/{base['id']}/search", json={"query": "x"})) == {
+        "hits": [],
+        "degraded": [],
+        "explanation": None,
+    }
     question = retrieval.questions[0]
     assert (question.top_k, question.min_score, question.mode, question.explain) == (5, None, "hybrid", False)
+    assert (question.queries, question.rerank, question.filter) == ((), None, None)
+
+
+async def test_filters_and_wordings_reach_retrieval(patient_gateway: RunningGateway, retrieval: Retrieval) -> None:
+    client = await patient_gateway.client()
+    base = await create_knowledge_base(client)
+    document_id = str(new_id())
+    conditions = {"document_ids": [document_id], "tags": ["hr"], "date_from": "2024-01-31"}
+    body = {"query": "x", "queries": ["y", "z"], "rerank": "off", "filter": conditions}
+    await created(client.post(f"/api/knowledge-bases/{base['id']}/search", json=body))
+
+    question = retrieval.questions[0]
+    assert (question.queries, question.rerank) == (("y", "z"), "off")
+    assert question.filter is not None
+    assert question.filter.model_dump(mode="json", exclude_none=True) == conditions
 
 
 @pytest.mark.parametrize(
@@ -110,6 +129,14 @@ async def test_nobody_answers(client: httpx.AsyncClient) -> None:
         ({"query": "x", "top_k": 51}, "top_k"),
         ({"query": "x", "min_score": 1.5}, "min_score"),
         ({"query": "x", "mode": "psychic"}, "mode"),
+        ({"query": "x", "rerank": "psychic"}, "rerank"),
+        ({"query": "x", "queries": ["y"] * 5}, "queries"),
+        ({"query": "x", "queries": [" "]}, "queries.0"),
+        ({"query": "x", "filter": {"document_ids": []}}, "filter.document_ids"),
+        ({"query": "x", "filter": {"tags": ["hr", "a\0b"]}}, "filter.tags.1"),
+        ({"query": "x", "filter": {"date_from": 0}}, "filter.date_from"),
+        ({"query": "x", "filter": {"date_from": "2024-02-01", "date_to": "2024-01-01"}}, "filter"),
+        ({"query": "x", "filter": {"owner": "me"}}, "filter.owner"),
     ],
 )
 async def test_questions_that_are_none(client: httpx.AsyncClient, body: dict[str, object], field: str) -> None:

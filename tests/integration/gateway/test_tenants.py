@@ -46,6 +46,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/runs/{run_id}/steps/{n}/resolve"): {"json": {"outcome": "done"}},
     ("POST", "/api/knowledge-bases/{knowledge_base_id}/search"): {"json": {"query": "mine"}},
     ("POST", "/api/knowledge-bases/{knowledge_base_id}/documents"): {"files": {"files": ("a.md", b"mine")}},
+    ("PATCH", "/api/documents/{document_id}"): {"json": {"tags": ["mine"]}},
     ("PUT", "/api/documents/{document_id}/content"): {"files": {"file": ("a.md", b"mine")}},
 }
 
@@ -98,8 +99,8 @@ async def test_another_tenants_ids_answer_exactly_as_ids_that_do_not_exist(
 async def test_the_owner_reaches_every_route(client: httpx.AsyncClient) -> None:
     """Without this the test above could pass by asking wrongly."""
     for method, path in WITH_ID:
-        if path.endswith(("/events", "/resolve")):
-            continue  # endless; needs a step whose outcome is unknown: tests of events and of steps ask these
+        if path.endswith(("/events", "/resolve", "/rollback", "/previous")):
+            continue  # endless; need a step whose outcome is unknown, or an embedding before this one: tests of these ask them
         ids = await everything_of(client)
         answer = await client.request(method, path.format(**ids), **BODIES.get((method, path), {}))
         # Nobody answers searches here, which is said with a 503.

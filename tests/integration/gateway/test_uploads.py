@@ -16,8 +16,8 @@ MIB = 1024 * 1024
 @pytest.mark.parametrize(
     ("files", "status", "code"),
     [
-        ({"files": ("a.pdf", b"%PDF", "application/pdf")}, 415, "unsupported_media_type"),
-        ({"files": ("a.docx", b"PK", "text/plain")}, 415, "unsupported_media_type"),
+        ({"files": ("a.png", b"\x89PNG", "image/png")}, 415, "unsupported_media_type"),
+        ({"files": ("a.doc", b"\xd0\xcf", "text/plain")}, 415, "unsupported_media_type"),
         ({"files": ("a.md", b"")}, 422, "empty_file"),
         ({"files": ("a.md", b"x" * (3 * MIB + 1))}, 413, "too_large"),
         ([("files", (f"{n}.md", b"x")) for n in range(4)], 400, "malformed_request"),

@@ -32,6 +32,13 @@ passage_prefix = "passage: "
 batch_size = {batch}
 timeout = 20
 default = true
+
+[embedding.wide]
+base_url = "{wide_url}"
+model = "wide-1"
+dimension = 12
+batch_size = {batch}
+timeout = 20
 """
 
 
@@ -42,6 +49,7 @@ class Home:
     stack: Stack
     pool: Pool
     embeddings: EmbeddingServer
+    wide: EmbeddingServer  # of another model, to change to
     environment: dict[str, str]
     services: list[ServiceProcess] = field(default_factory=list)
 
@@ -74,9 +82,9 @@ class Home:
 async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterator[Home]:
     database_url = stack.create_database()
     pool = await open_pool(database_url, "test", PoolSettings(max_size=20))
-    async with EmbeddingServer() as embeddings:
+    async with EmbeddingServer() as embeddings, EmbeddingServer(dimension=12) as wide:
         models_file = directory / "models.toml"
-        models_file.write_text(_MODELS.format(url=embeddings.url, batch=BATCH))
+        models_file.write_text(_MODELS.format(url=embeddings.url, wide_url=wide.url, batch=BATCH))
         environment = {
             "DATABASE_URL": database_url,
             "RABBITMQ_URL": rabbitmq_url,
@@ -84,7 +92,7 @@ async def _home(stack: Stack, rabbitmq_url: str, directory: Path) -> AsyncIterat
             "CHATMIND_LEASE__SWEEP_EVERY": "0.2",
             "CHATMIND_WORK__COURTESY": "0",  # the machine of the tests is always busy
         }
-        home = Home(stack, pool, embeddings, environment)
+        home = Home(stack, pool, embeddings, wide, environment)
         yield home
         for service in home.services:
             service.kill()
@@ -112,6 +120,15 @@ async def home(stack: Stack, rabbitmq_url: str, tmp_path: Path) -> AsyncIterator
 def embeddings(shared_home: Home) -> Iterator[EmbeddingServer]:
     """The shared home's embeddings server, on its best behaviour before and after."""
     server = shared_home.embeddings
+    yield server
+    server.answer = "right"
+    server.release()
+
+
+@pytest.fixture
+def wide(shared_home: Home) -> Iterator[EmbeddingServer]:
+    """The shared home's server of the other model, likewise."""
+    server = shared_home.wide
     yield server
     server.answer = "right"
     server.release()

@@ -124,12 +124,13 @@ class Library:
     async def chunks(self, document_id: UUID) -> list[asyncpg.Record]:
         return await self.pool.fetch("SELECT * FROM chunk WHERE document_id = $1 ORDER BY ordinal", document_id)
 
-    async def vectors(self, document_id: UUID) -> dict[tuple[int, str], list[float]]:
-        """Vectors by ordinal and field."""
+    async def vectors(self, document_id: UUID, generation: int = 1) -> dict[tuple[int, str], list[float]]:
+        """A generation's vectors by ordinal and field."""
         rows = await self.pool.fetch(
             """SELECT c.ordinal, e.field, e.embedding FROM chunk_embedding e
-               JOIN chunk c ON c.id = e.chunk_id WHERE c.document_id = $1""",
+               JOIN chunk c ON c.id = e.chunk_id WHERE c.document_id = $1 AND e.generation = $2""",
             document_id,
+            generation,
         )
         return {(row["ordinal"], row["field"]): row["embedding"].to_list() for row in rows}
 
@@ -139,8 +140,8 @@ class Library:
             "SELECT seq, payload FROM knowledge_base_event WHERE knowledge_base_id = $1 ORDER BY seq", self.id
         )
         assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
-        documents = [orjson.loads(row["payload"])["document"] for row in rows]
-        return [document for document in documents if document["id"] == str(document_id)]
+        documents = [orjson.loads(row["payload"]).get("document") for row in rows]
+        return [document for document in documents if document and document["id"] == str(document_id)]
 
     async def _put_bytes(self, connection: AnyConnection, document_id: UUID, version: int, data: bytes) -> None:
         parts = [data[start : start + _PART] for start in range(0, len(data), _PART)] or [b""]

@@ -152,7 +152,8 @@ async def test_a_refused_key_fails_the_document_at_once(shared_home: Home, embed
     ("data", "filename", "code"),
     [
         (b" \n\t\n", "empty.md", "empty_document"),
-        (b"%PDF-1.7 not text at all", "fake.txt", "unsupported_media_type"),
+        (b"%PDF-1.7 not text at all", "fake.txt", "corrupt"),
+        (b"\x89PNG\r\n not text at all", "fake.txt", "unsupported_media_type"),
         (b"\x00\x01\x02\x03\xff\xfe" * 50, "binary.txt", None),
         (b"# " + b"x" * (2 * 1024 * 1024), "line.md", "line_too_long"),
     ],

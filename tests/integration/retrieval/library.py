@@ -6,7 +6,8 @@ from uuid import UUID
 
 import numpy as np
 
-from services.retrieval.search import Search, Vector
+from services.retrieval.ports import Vector
+from services.retrieval.search import Search
 from services.retrieval.settings import SearchSettings
 from services.retrieval.store import SearchStore
 from shared.contracts.questions import TenantScope
@@ -18,6 +19,15 @@ from tests.support.embedding_server import vector_of
 
 DIMENSIONS = {"tiny": 8, "large": 24}
 
+INSERT_CHUNK = """
+INSERT INTO chunk (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end,
+    keywords, keyword_count)
+VALUES ($1, $2, $3, $4, 1, $5, 'Title', '{Handbook,Title}', $6, 10, 20, $7::text::tsvector, $8)
+"""
+INSERT_EMBEDDING = """
+INSERT INTO chunk_embedding (tenant_id, knowledge_base_id, chunk_id, field, embedding) VALUES ($1, $2, $3, $4, $5)
+"""
+
 
 @dataclass
 class FixedEmbedder:
@@ -26,9 +36,12 @@ class FixedEmbedder:
     vectors: dict[tuple[str, str], Sequence[float]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    async def embed(self, model: str, query: str) -> Vector:
-        self.asked.append((model, query))
-        return np.array(self.vectors.get((model, query)) or vector_of(query, DIMENSIONS[model]), np.float32)
+    async def embed(self, model: str, queries: Sequence[str]) -> list[Vector]:
+        self.asked += [(model, query) for query in queries]
+        return [
+            np.array(self.vectors.get((model, query)) or vector_of(query, DIMENSIONS[model]), np.float32)
+            for query in queries
+        ]
 
 
 @dataclass(frozen=True)
@@ -90,29 +103,16 @@ class Library:
         document_id = await self.add_document(base)
         ids = {content: new_id() for content in contents}
         dimension = DIMENSIONS[base.model]
+        chunks, embeddings = [], []
         for ordinal, (content, chunk_id) in enumerate(ids.items()):
             terms = index_terms(content)
-            await self.pool.execute(
-                "INSERT INTO chunk (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content,"
-                " char_start, char_end, keywords, keyword_count)"
-                " VALUES ($1, $2, $3, $4, 1, $5, 'Title', '{Handbook,Title}', $6, 10, 20, $7::text::tsvector, $8)",
-                base.tenant_id,
-                chunk_id,
-                base.id,
-                document_id,
-                ordinal,
-                content,
-                keyword_vector_text(terms),
-                sum(terms.values()),
-            )
+            place = (base.tenant_id, chunk_id, base.id, document_id, ordinal)
+            chunks.append((*place, content, keyword_vector_text(terms), sum(terms.values())))
             body = (vectors or {}).get(content) or vector_of(content, dimension)
             for name, vector in (("title", vector_of(f"title of {content}", dimension)), ("body", body)):
-                await self.pool.execute(
-                    "INSERT INTO chunk_embedding (tenant_id, knowledge_base_id, chunk_id, field, embedding) VALUES ($1, $2, $3, $4, $5)",
-                    base.tenant_id,
-                    base.id,
-                    chunk_id,
-                    name,
-                    np.array(vector, np.float32),
-                )
+                embeddings.append((base.tenant_id, base.id, chunk_id, name, np.array(vector, np.float32)))
+        async with self.pool.acquire() as connection, connection.transaction():
+            await connection.executemany(INSERT_CHUNK, chunks)
+            await connection.executemany(INSERT_EMBEDDING, embeddings)
+            await connection.execute("UPDATE document SET chunk_count = $1 WHERE id = $2", len(chunks), document_id)
         return ids

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,8 @@ import orjson
 import pytest
 
 from services.retrieval.handlers import subscribe
-from services.retrieval.search import Search, Vector
+from services.retrieval.ports import Vector
+from services.retrieval.search import Search
 from services.retrieval.settings import SearchSettings
 from services.retrieval.store import SearchStore
 from shared.contracts.questions import SearchKnowledge, SearchResult, TenantScope
@@ -32,11 +33,11 @@ class GatedEmbedder(FixedEmbedder):
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     waiting: int = 0
 
-    async def embed(self, model: str, query: str) -> Vector:
+    async def embed(self, model: str, queries: Sequence[str]) -> list[Vector]:
         self.waiting += 1
         await self.gate.wait()
         self.waiting -= 1
-        return await super().embed(model, query)
+        return await super().embed(model, queries)
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from services.retrieval.search import RunNotFound
-from shared.contracts.questions import RunScope, SearchKnowledge
+from shared.contracts.questions import RunScope, SearchFilter, SearchKnowledge, TenantScope
 from shared.ids import new_id
 from tests.integration.retrieval.library import Base, Library
 from tests.support.seed import SeededSession, post, seed_session
@@ -115,3 +115,20 @@ async def test_bases_of_different_models_are_searched_together(library: Library)
     assert len(found.hits) == 5
     assert [hit.score for hit in found.hits] == sorted((hit.score for hit in found.hits), reverse=True)
     assert sorted(library.embedder.asked) == [("large", "q"), ("tiny", "q")]
+
+
+async def test_a_filter_never_widens_what_may_be_read(library: Library) -> None:
+    run_id, seeded, bases = await run_with_bases(library, ["tiny"])
+    ungranted, foreign = await library.add_base(seeded.tenant_id), await library.add_base()
+    for base in (ungranted, foreign):
+        await library.add_chunks(base, ["secret q"])
+    others = await library.pool.fetch("SELECT id FROM document WHERE knowledge_base_id <> $1", bases[0].id)
+
+    async def found(scope: RunScope | TenantScope, document_ids: list[UUID]) -> set[str]:
+        question = SearchKnowledge(scope=scope, query="q", filter=SearchFilter(document_ids=tuple(document_ids)))
+        return {hit.content for hit in (await library.search().answer(question)).hits}
+
+    own = await library.pool.fetchval("SELECT id FROM document WHERE knowledge_base_id = $1", bases[0].id)
+    for scope in (RunScope(run_id=run_id), bases[0].scope):
+        assert await found(scope, [row["id"] for row in others]) == set()
+        assert await found(scope, [own, *(row["id"] for row in others)]) == {"tiny 0"}

@@ -6,7 +6,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from services.retrieval.ranking import BM25_B, BM25_K1, RRF_K
+from services.retrieval.ranking import BM25_B, BM25_K1
+from services.retrieval.relevance import SIMILARITY_SHARE
 from services.retrieval.search import KnowledgeBaseNotFound
 from services.retrieval.settings import SearchSettings
 from services.retrieval.store import DatabaseUnavailable, VectorsDiffer
@@ -56,14 +57,15 @@ async def test_dense_search_is_exact_and_takes_the_best_of_title_and_body(librar
     await library.add_chunks(base, contents)
     question = np.array(vector_of("which passage?", 8))
 
-    found = await library.search().answer(ask(base, "which passage?", top_k=10, mode="dense"))
+    found = await library.search().answer(ask(base, "which passage?", top_k=10, mode="dense", explain=True))
 
     def cosine(content: str) -> float:
         return max(float(question @ np.array(vector_of(text, 8))) for text in (content, f"title of {content}"))
 
     expected = sorted(contents, key=cosine, reverse=True)[:10]
     assert [hit.content for hit in found.hits] == expected
-    assert [hit.score for hit in found.hits] == pytest.approx([cosine(content) for content in expected], abs=1e-6)
+    scores = [hit.explanation.dense_score for hit in found.hits if hit.explanation]
+    assert scores == pytest.approx([cosine(content) for content in expected], abs=1e-6)
 
 
 async def test_a_hit_says_where_it_comes_from(library: Library) -> None:
@@ -172,16 +174,23 @@ async def test_fused_scores_can_be_recomputed_from_the_explanation(library: Libr
     base = await library.add_base()
     await library.add_chunks(base, [f"passage {n} about {'refunds' if n % 3 else 'orders'}" for n in range(30)])
 
-    found = await library.search().answer(ask(base, "refunds", top_k=30, explain=True))
+    found = await library.search().answer(ask(base, "refunds", top_k=30, explain=True, rerank="off"))
 
     explanations = [hit.explanation for hit in found.hits]
+    assert found.explanation is not None
+    scales = {scale.source: scale for scale in found.explanation.scales}
     assert len(explanations) == 30
     fused = []
     for hit, why in zip(found.hits, explanations, strict=True):
         assert why is not None
-        ranks = [rank for rank in (why.dense_rank, why.keyword_rank) if rank is not None]
-        assert why.fused_score == pytest.approx(sum(1 / (RRF_K + rank) for rank in ranks), abs=1e-6)
-        assert why.dense_score == (hit.score if why.dense_rank else None)
+        expected = 0.0
+        for place in why.places:
+            scale = scales[place.source]
+            expected += scale.weight * (place.score - scale.low) / (scale.high - scale.low)
+        assert why.fused_score == pytest.approx(expected, abs=1e-6)
+        assert why.dense_score == (why.score_parts["cosine"] if why.dense_rank else None)
+        similarity, coverage = why.score_parts["similarity"], why.score_parts["coverage"]
+        assert hit.score == pytest.approx(SIMILARITY_SHARE * similarity + (1 - SIMILARITY_SHARE) * coverage, abs=1e-6)
         assert (why.keyword_score is None) == (why.keyword_rank is None)
         fused.append(why.fused_score)
     assert fused == sorted(fused, reverse=True)
@@ -203,7 +212,7 @@ async def test_a_hit_that_only_words_found_has_its_cosine_too(library: Library) 
     assert hit.explanation is not None
     assert (hit.explanation.dense_rank, hit.explanation.keyword_rank) == (None, 1)
     by_title = float(np.array(question) @ np.array(vector_of("title of the refund", 8)))
-    assert hit.score == pytest.approx(by_title, abs=1e-6)
+    assert hit.explanation.score_parts["cosine"] == pytest.approx(by_title, abs=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "keyword"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.contracts.questions import SearchKnowledge, SearchResult
+from shared.contracts.questions import SearchKnowledge, SearchMode, SearchResult
 from shared.rpc import QuestionFailed, RpcClient
 from shared.service import background
 from shared.topology import QUESTIONS
@@ -45,8 +45,8 @@ class Retrieval:
     rpc: RpcClient
     base: Base
 
-    async def ask(self, query: str = "q", deadline: float = 20.0) -> SearchResult:
-        question = SearchKnowledge(scope=self.base.scope, query=query, request_id="request-1")
+    async def ask(self, query: str = "q", deadline: float = 20.0, mode: SearchMode = "hybrid") -> SearchResult:
+        question = SearchKnowledge(scope=self.base.scope, query=query, mode=mode, request_id="request-1")
         return await self.rpc.ask(QUESTIONS, question, SearchResult, deadline=deadline)
 
     async def answers(self) -> bool:
@@ -103,19 +103,31 @@ async def test_it_answers_and_keeps_the_vectors_of_questions(retrieval: Retrieva
     assert finished[-1]["request_id"] == "request-1"
     assert finished[-1]["tenant_id"] == str(retrieval.base.tenant_id)
     assert finished[-1]["hits"] == 2
-    assert finished[-1]["ms"].keys() == {"scope", "embed", "dense", "keyword", "load"}
+    assert finished[-1]["ms"].keys() == {"scope", "embed", "dense", "keyword", "load", "rerank"}
 
 
-async def test_an_embedding_server_that_is_away_is_a_retryable_refusal(retrieval: Retrieval) -> None:
+async def test_without_its_embedding_server_it_finds_by_words_and_says_so(retrieval: Retrieval) -> None:
     assert await eventually(retrieval.answers)
     await retrieval.embeddings.stop()
 
+    found = await retrieval.ask("one and two", deadline=10)
+    assert ({hit.content for hit in found.hits}, found.degraded) == ({"one", "two"}, ("embeddings_unavailable",))
     with pytest.raises(QuestionFailed) as failure:
-        await retrieval.ask("new")
+        await retrieval.ask("new", mode="dense")
     assert (failure.value.code, failure.value.retryable) == ("embedding_unavailable", True)
 
     await retrieval.embeddings.start()
-    assert len((await retrieval.ask("new")).hits) == 2
+    found = await retrieval.ask("new")
+    assert (len(found.hits), found.degraded) == (2, ())
+
+
+async def test_a_late_embedding_server_costs_part_of_the_deadline(retrieval: Retrieval) -> None:
+    assert await eventually(retrieval.answers)
+    retrieval.embeddings.hold_after(0)
+
+    found = await retrieval.ask("one or two", deadline=8)
+
+    assert (len(found.hits), found.degraded) == (2, ("embeddings_unavailable",))
 
 
 async def test_a_broken_vector_is_a_refusal(retrieval: Retrieval) -> None:
@@ -123,7 +135,7 @@ async def test_a_broken_vector_is_a_refusal(retrieval: Retrieval) -> None:
 
     async def code() -> str:
         with pytest.raises(QuestionFailed) as failure:
-            await retrieval.ask("new", deadline=5)
+            await retrieval.ask("new", deadline=5, mode="dense")
         return failure.value.code
 
     assert await code() == "embedding_invalid"

@@ -17,6 +17,7 @@ WITHOUT_FOREIGN_KEY = {
     ("run_step", "tool_call_id"): "the model's name for a call",
     ("run_step", "message_id"): "written with the message by one statement",
     ("document", "request_id"): "a name in logs",
+    ("embedding_generation", "request_id"): "a name in logs",
     ("chunk_embedding", "knowledge_base_id"): "a copy of its chunk's, for an index of its own",
 }
 
@@ -91,6 +92,10 @@ REFERENCES = {
     "document -> knowledge base": (
         "INSERT INTO document (tenant_id, id, knowledge_base_id, filename, media_type, size, sha256)"
         " VALUES ($1, gen_random_uuid(), $2, 'b.md', 'text/markdown', 1, '\\x01')",
+        "knowledge_base",
+    ),
+    "generation -> knowledge base": (
+        "INSERT INTO embedding_generation (tenant_id, knowledge_base_id, generation, model, state) VALUES ($1, $2, 2, 'm', 'building')",
         "knowledge_base",
     ),
     "event -> knowledge base": (

@@ -1,6 +1,7 @@
 """The loop's ports, scripted: a model that says what it is told to, tools that return what they are told to, a commit that remembers."""
 
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
 from uuid import UUID
 
 from services.agent_runner.models.errors import ModelError
@@ -16,6 +17,7 @@ from services.agent_runner.models.types import (
 )
 from services.agent_runner.progress import RunProgress
 from services.agent_runner.steps import Agent, GrantedKnowledgeBase, StoredMessage, ToolContext, ToolResult
+from shared.contracts.agent_knowledge import AgentKnowledge
 from shared.contracts.tools import ToolEffect
 from shared.conversation import Advance
 from shared.errors import LeaseLost
@@ -25,8 +27,18 @@ RUN = new_id()
 BASE = GrantedKnowledgeBase(new_id(), "Handbook", "How things work")
 
 
-def make_agent(max_steps: int = 20) -> Agent:
-    return Agent("Guide", "Be brief.", "scripted", ("KnowledgeTool",), ModelOptions(), max_steps, (BASE,))
+def make_agent(max_steps: int = 20, **knowledge: object) -> Agent:
+    how = AgentKnowledge.model_validate(knowledge)
+    return Agent("Guide", "Be brief.", "scripted", ("KnowledgeTool",), ModelOptions(), max_steps, (BASE,), how)
+
+
+def make_context(
+    agent: Agent | None = None, *, hits_before: int = 0, conversation: Sequence[StoredMessage] = ()
+) -> ToolContext:
+    """The context of a run's first call, made for the third time."""
+    return ToolContext(
+        new_id(), RUN, new_id(), hits_before, f"{RUN}:1:1", 3, agent or make_agent(), tuple(conversation)
+    )
 
 
 def make_progress(
@@ -59,8 +71,8 @@ class FakeModel:
         reply = self._replies.pop(0)
         if isinstance(reply, ModelError):
             raise reply
-        for word in reply.text.split(" ") if reply.text else []:
-            yield TextDelta(word)
+        for piece in re.findall(r"\s*\S{1,4}|\s+", reply.text):
+            yield TextDelta(piece)
         yield reply
 
 

@@ -47,7 +47,7 @@ async def call(
             "api_key": key,
         }
     )
-    context = ToolContext(new_id(), new_id(), new_id(), hits_before=0, idempotency_key="run:2:1", attempt=7)
+    context = ToolContext(new_id(), new_id(), new_id(), 0, idempotency_key="run:2:1", attempt=7, agent=AGENT)
     async with new_http_client() as http:
         toolbox = Toolbox([HttpTool(entry, http, max_bytes=1000)], ToolSettings())
         return await toolbox.call(AGENT, ToolCall("1", "ledger", arguments), context)

@@ -1,14 +1,17 @@
 """The loop against scripted ports: what is committed in which order, and where it goes on after a crash."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.agent_runner.loop import Loop
 from services.agent_runner.models.errors import ModelUnauthorizedError
-from services.agent_runner.models.types import ModelReply, ToolCall
+from services.agent_runner.models.types import ModelReply, ToolCall, Usage
 from services.agent_runner.ports import HandBack
 from services.agent_runner.settings import MemorySettings
 from services.agent_runner.steps import Agent, StoredMessage, ToolContext, ToolResult
 from shared.errors import ErrorInfo, LeaseLost
+from shared.ids import new_id
 from tests.unit.agent_runner.fakes import (
     RUN,
     FakeCommit,
@@ -154,6 +157,80 @@ async def test_citations_are_resolved_and_hits_are_numbered_on() -> None:
     last = commit.advances[-1].message
     assert last is not None
     assert last["citations"] == [HIT]
+
+
+async def test_what_points_to_nothing_is_neither_streamed_nor_stored() -> None:
+    tools = FakeTools(lambda _: ToolResult("{}", {"hits": [HIT]}))
+    commit, deltas = FakeCommit(), FakeDeltas()
+    model = FakeModel(calls("a"), says("Thirty days [1], not sixty [9]. See a[9]."))
+    await Loop(model, tools, MemorySettings()).run(make_progress(), commit, deltas)
+    last = commit.advances[-1].message
+    assert last is not None
+    assert last["content"] == "".join(deltas.texts[last["id"]])
+    assert last["metadata"]["dropped_citations"] == [9]
+    assert last["citations"] == [HIT]
+
+
+async def test_an_answer_may_cite_what_earlier_turns_found() -> None:
+    earlier = new_id()
+    progress = make_progress()
+    progress.messages[:0] = [
+        StoredMessage(earlier, "user", "before"),
+        StoredMessage(earlier, "assistant", "", (ToolCall("z", "KnowledgeTool", "{}"),)),
+        StoredMessage(earlier, "tool", "{}", tool_call_id="z", metadata={"hits": [HIT, {"n": 4, "title": "Costs"}]}),
+    ]
+    tools, commit = FakeTools(lambda _: ToolResult("{}", {"hits": [{"n": 5, "title": "New"}]})), FakeCommit()
+    model = FakeModel(calls("a"), says("Old [4], new [5], none [6]."))
+    await Loop(model, tools, MemorySettings()).run(progress, commit, FakeDeltas())
+    assert [context.hits_before for context in tools.contexts] == [4]
+    last = commit.advances[-1].message
+    assert last is not None
+    assert [c["title"] for c in last["citations"]] == ["Costs", "New"]
+    assert last["metadata"]["dropped_citations"] == [6]
+
+
+async def test_what_the_model_is_not_shown_any_more_can_not_be_cited() -> None:
+    earlier = new_id()
+    progress = make_progress()
+    progress.messages[:0] = [
+        StoredMessage(earlier, "user", "a long story " * 100),
+        StoredMessage(earlier, "assistant", "", (ToolCall("z", "KnowledgeTool", "{}"),)),
+        StoredMessage(earlier, "tool", "{}", tool_call_id="z", metadata={"hits": [HIT]}),
+    ]
+    tools, commit = FakeTools(lambda _: ToolResult("{}", {"hits": [{"n": 2, "title": "New"}]})), FakeCommit()
+    memory = MemorySettings(history_tokens=50)
+    await Loop(FakeModel(calls("a"), says("Old [1], new [2].")), tools, memory).run(progress, commit, FakeDeltas())
+    last = commit.advances[-1].message
+    assert last is not None
+    assert (last["content"], [c["n"] for c in last["citations"]]) == ("Old, new [2].", [2])
+
+
+async def test_an_agent_without_knowledge_says_what_it_says() -> None:
+    commit = FakeCommit()
+    progress = make_progress()
+    progress.agent = replace(progress.agent, tools=())
+    await Loop(FakeModel(says("Choose [1].")), FakeTools(), MemorySettings()).run(progress, commit, FakeDeltas())
+    last = commit.advances[-1].message
+    assert last is not None
+    assert (last["content"], last["citations"], "dropped_citations" in last["metadata"]) == ("Choose [1].", [], False)
+
+
+async def test_what_a_tool_spends_on_a_model_counts() -> None:
+    tools, commit = FakeTools(), FakeCommit()
+
+    async def search(agent: Agent, call: ToolCall, context: ToolContext) -> ToolResult:
+        context.usages.append(Usage(3, 2, 5))
+        return ToolResult("{}")
+
+    tools.call = search  # type: ignore[method-assign]
+    await run_loop(FakeModel(calls("a", "b"), says("Done.")), tools, commit)
+    spent = [(a.usage or {}).get("total_tokens") for a in commit.advances]
+    assert spent == [None, 15, 20, 25, None]
+    ending = commit.advances[-1].ending
+    assert ending is not None
+    assert ending.usage == {"prompt_tokens": 26, "completion_tokens": 14, "total_tokens": 40}
+    executed = [a.journal for a in commit.advances if a.journal and a.journal["kind"] == "execute"]
+    assert [journal["usage"]["total_tokens"] for journal in executed] == [5, 5]
 
 
 async def test_searches_side_by_side_never_share_a_number() -> None:

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.agent_runner.memory import assemble, estimate_tokens
+from services.agent_runner.memory import assemble, remembered
 from services.agent_runner.models.types import Message, ModelRequest, ToolCall
 from services.agent_runner.models.wire import request_body
 from services.agent_runner.steps import StoredMessage
 from shared.ids import new_id
 from shared.model_registry import ChatModel
+from shared.tokens import count_tokens
 from tests.support.chat_history import history_problems
 
 RUN = new_id()
@@ -90,7 +91,7 @@ def runs_so_far(draw: st.DrawFn) -> list[StoredMessage]:
 def test_a_strict_endpoint_takes_every_request(
     history: list[StoredMessage], own: list[StoredMessage], budget: int, system: str
 ) -> None:
-    assert problems(assemble(system, [*history, *own], RUN, budget)) == []
+    assert problems(assemble(system, remembered([*history, *own], RUN, budget))) == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_the_strict_endpoint_refuses(messages: list[dict[str, Any]]) -> None:
 def test_a_turn_that_was_cancelled_in_a_tool_is_told_as_it_was() -> None:
     run = new_id()
     history = [user("book it", run), call(run, "a", "b"), unknown(run, "b")]
-    messages = assemble("", [*history, user("now", RUN)], RUN, 1000)
+    messages = assemble("", remembered([*history, user("now", RUN)], RUN, 1000))
     assert [(m.role, m.tool_call_id) for m in messages] == [
         ("user", None), ("assistant", None), ("tool", "a"), ("tool", "b"), ("assistant", None), ("user", None),
     ]  # fmt: skip
@@ -129,24 +130,24 @@ def test_a_turn_that_was_cancelled_in_a_tool_is_told_as_it_was() -> None:
 def test_what_the_user_said_of_an_unknown_outcome_is_what_the_model_sees() -> None:
     run = new_id()
     history = [user("book it", run), call(run, "a"), unknown(run, "a", {"outcome": "done", "result": "No. 17"})]
-    seen = assemble("", [*history, user("now", RUN)], RUN, 1000)[2]
+    seen = assemble("", remembered([*history, user("now", RUN)], RUN, 1000))[2]
     assert orjson.loads(seen.content) == {"outcome": "done", "result": "No. 17", "said_by": "user"}
 
 
 @given(histories(), st.integers(0, 500))
 def test_every_history_is_kept_within_the_budget(history: list[StoredMessage], budget: int) -> None:
     own = [user("the newest question", RUN), call(RUN, "a", "b"), result(RUN, "a"), result(RUN, "b")]
-    messages = assemble("system", [*history, *own], RUN, budget)
+    messages = assemble("system", remembered([*history, *own], RUN, budget))
     assert messages[0].role == "system"
     assert [m.content for m in messages[-4:]] == ["the newest question", "", "r", "r"]
     kept = messages[1:-4]
-    assert sum(estimate_tokens(m.content) for m in kept) <= budget
+    assert sum(count_tokens(m.content) for m in kept) <= budget
     assert not kept or kept[0].role == "user"
 
 
 @given(histories())
 def test_a_large_budget_keeps_every_user_message(history: list[StoredMessage]) -> None:
-    messages = assemble("", [*history, user("now", RUN)], RUN, 1_000_000)
+    messages = assemble("", remembered([*history, user("now", RUN)], RUN, 1_000_000))
     assert [m.content for m in messages if m.role == "user"] == [
         m.content for m in [*history, user("now", RUN)] if m.role == "user"
     ]
@@ -158,12 +159,5 @@ def test_the_newest_exchanges_are_kept_whole() -> None:
         user("old question", old), answer("old answer " * 100, old),
         user("new question", new), call(new, "x"), result(new, "x", "found"), answer("new answer", new),
     ]  # fmt: skip
-    messages = assemble("", [*history, user("now", RUN)], RUN, 60)
+    messages = assemble("", remembered([*history, user("now", RUN)], RUN, 60))
     assert [m.content for m in messages] == ["new question", "", "found", "new answer", "now"]
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"), [("", 0), ("订单状态", 4), ("order status", 3), ("订单 order", 4), ("한국어", 3), ("𠀀", 1)]
-)
-def test_chinese_counts_by_the_character(text: str, tokens: int) -> None:
-    assert estimate_tokens(text) == tokens

@@ -12,16 +12,24 @@ from services.agent_runner.steps import Agent, ToolContext, ToolResult
 from services.agent_runner.tools.base import OutcomeLost, ToolFailed
 from services.agent_runner.tools.clock import CurrentTimeTool
 from services.agent_runner.tools.knowledge import KnowledgeTool
+from services.agent_runner.tools.rewriting import Wordings
 from services.agent_runner.tools.toolbox import Toolbox
 from shared.contracts.questions import RunScope, SearchKnowledge, SearchResult
 from shared.contracts.tools import ToolEffect
 from shared.ids import new_id
 from shared.rpc import QuestionFailed
 from tests.support.retrieval_double import make_hit
-from tests.unit.agent_runner.fakes import BASE, make_agent
+from tests.unit.agent_runner.fakes import BASE, make_agent, make_context
 
-CONTEXT = ToolContext(new_id(), new_id(), new_id(), hits_before=3, idempotency_key="r:1:1", attempt=1)
+CONTEXT = make_context(hits_before=3)
 PROBED = ToolCall("1", "KnowledgeTool", "{}")
+
+
+class AsItIs:
+    """Rewrites nothing."""
+
+    async def wordings(self, query: str, context: ToolContext) -> Wordings:
+        return Wordings(query)
 
 
 class Probe:
@@ -118,7 +126,7 @@ async def test_the_scope_of_a_search_is_the_run_whatever_the_model_writes() -> N
         "run_id": str(new_id()),
         "tenant_id": str(new_id()),
     }
-    result = await KnowledgeTool(ask).call(arguments, CONTEXT)
+    result = await KnowledgeTool(ask, AsItIs()).call(arguments, CONTEXT)
     assert asked[0].scope == RunScope(run_id=CONTEXT.run_id, knowledge_base_ids=(foreign,))
     assert [hit["n"] for hit in orjson.loads(result.content)["hits"]] == [4, 5]
     assert [hit["n"] for hit in result.metadata["hits"]] == [4, 5]
@@ -128,7 +136,7 @@ async def test_a_dead_retrieval_is_a_tool_error() -> None:
     async def ask(question: SearchKnowledge) -> SearchResult:
         raise QuestionFailed("no answer", code="question_timeout", retryable=True)
 
-    toolbox = Toolbox([KnowledgeTool(ask)], ToolSettings())
+    toolbox = Toolbox([KnowledgeTool(ask, AsItIs())], ToolSettings())
     result = await toolbox.call(make_agent(), ToolCall("1", "KnowledgeTool", '{"query": "q"}'), CONTEXT)
     assert result.error is not None
     assert result.error.code == "question_timeout"
@@ -138,7 +146,7 @@ def test_the_model_is_told_only_of_granted_knowledge_bases() -> None:
     async def ask(question: SearchKnowledge) -> SearchResult:
         raise AssertionError("not asked")
 
-    spec = KnowledgeTool(ask).spec(make_agent())
+    spec = KnowledgeTool(ask, AsItIs()).spec(make_agent())
     assert spec is not None
     assert spec.parameters["properties"]["knowledge_base_ids"]["items"]["enum"] == [str(BASE.id)]
     assert spec.parameters["required"] == ["query"]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from services.ingestion.chunks import Chunk
-from services.ingestion.pipeline import ClaimedDocument, Progress, TextEmbedder
-from services.ingestion.sections import Piece
+from services.ingestion.pipeline import ClaimedDocument, Content, Progress
+from services.ingestion.sections import ParsedFile, Piece
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
 from shared.errors import ErrorInfo, LeaseLost
 
@@ -42,6 +42,8 @@ class RecordingStore:
     progress: list[Progress] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     endings: list[tuple[str, str | None]] = field(default_factory=list)
+    content: Content | None = None
+    confirmed: int = 0
 
     async def load(self, document: ClaimedDocument) -> bytes:
         return b"bytes"
@@ -50,9 +52,14 @@ class RecordingStore:
         self._fence()
         self.progress.append(progress)
 
-    async def swap_in(self, document: ClaimedDocument, chunks: Sequence[Chunk], vectors: TextEmbedder) -> None:
+    async def confirm(self, document: ClaimedDocument) -> None:
+        self.confirmed += 1
         self._fence()
-        self.chunks = list(chunks)
+
+    async def swap_in(self, document: ClaimedDocument, content: Content) -> None:
+        self._fence()
+        self.chunks = list(content.chunks)
+        self.content = content
         self.endings.append(("ready", None))
 
     async def fail(self, document: ClaimedDocument, error: ErrorInfo) -> None:
@@ -99,10 +106,10 @@ class FixedParser:
 
     async def parse(
         self, data: bytes, *, filename: str, media_type: str, settings: KnowledgeBaseSettings
-    ) -> list[Piece]:
+    ) -> ParsedFile:
         if self.error is not None:
             raise self.error
-        return self.pieces
+        return ParsedFile(self.pieces)
 
 
 @dataclass
@@ -129,3 +136,13 @@ class CountingEmbedder:
             raise error
         self.batches.append(list(texts))
         self.cached.update(texts)
+
+
+@dataclass
+class Models:
+    """Several models by name."""
+
+    embedders: dict[str, CountingEmbedder]
+
+    def embedder(self, model: str) -> CountingEmbedder:
+        return self.embedders[model]

@@ -1,6 +1,7 @@
 """The core of ingestion on in-memory ports: order, progress, resuming, and each way out."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from shared.errors import CodedError
 from tests.unit.ingestion_pipeline.doubles import (
     CountingEmbedder,
     FixedParser,
+    Models,
     RecordingStore,
     SlowStore,
     claimed,
@@ -57,10 +59,10 @@ async def test_a_text_that_stands_twice_in_a_document_is_asked_for_once() -> Non
     assert len(store.chunks) == 3
 
 
-async def test_progress_is_announced_seldom_but_always_at_the_end() -> None:
+async def test_progress_is_announced_after_the_first_batch_then_seldom_and_always_at_the_end() -> None:
     store = RecordingStore()
     await pipeline(store, CountingEmbedder(batch_size=1), progress_every=3600).run(claimed("both"))
-    assert [step.done for step in store.progress if step.state == "embedding"] == [0, 4]
+    assert [step.done for step in store.progress if step.state == "embedding"] == [0, 0, 4]
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,39 @@ async def test_an_absent_database_ends_the_work_quietly() -> None:
     store = RecordingStore(away=CodedError("away", code="database_unavailable", retryable=True))
     await pipeline(store, CountingEmbedder()).run(claimed())
     assert store.endings == []
+
+
+async def test_a_document_that_is_stopped_is_embedded_for_one_batch_more_at_most() -> None:
+    store, embedder = RecordingStore(lost_after=3), CountingEmbedder(batch_size=1)
+    await pipeline(store, embedder, progress_every=1_000).run(claimed("title"))
+    assert (embedder.batches, store.endings) == ([["T0"], ["T1"]], [])
+
+
+async def test_a_document_whose_worker_has_died_is_embedded_in_small_batches() -> None:
+    store, embedder = RecordingStore(), CountingEmbedder(batch_size=100)
+    many = FixedParser([piece(n, f"T{n}", "body") for n in range(20)])
+    await pipeline(store, embedder, many).run(replace(claimed("title"), deaths=1))
+    assert [len(batch) for batch in embedder.batches] == [8, 8, 4]
+
+
+async def test_a_document_is_embedded_for_every_generation_of_its_base() -> None:
+    store, embedder = RecordingStore(), CountingEmbedder()
+    document = replace(claimed("title"), generation=3, other_generations={2: "former", 4: "next"})
+    await pipeline(store, embedder).run(document)
+    assert store.content is not None
+    assert list(store.content.vectors) == [3, 2, 4]
+
+
+async def test_a_model_that_does_not_serve_and_does_not_answer_is_left_out_and_spared_for_a_while() -> None:
+    store, embedder = RecordingStore(), CountingEmbedder()
+    away = CodedError("away", code="embedding_unavailable", retryable=True)
+    other = CountingEmbedder(errors=[away, away])
+    models = Models({"tiny": embedder, "former": other})
+    ingestion = Ingestion(store, FixedParser(PIECES), models, 0.0)
+    document = replace(claimed("title"), other_generations={2: "former"})
+    for _ in range(2):
+        await ingestion.run(document)
+        assert store.content is not None
+        assert list(store.content.vectors) == [1]
+    assert store.endings == [("ready", None)] * 2
+    assert len(other.errors) == 1  # it was asked once

@@ -30,6 +30,8 @@ def test_the_commented_entries_of_the_shipped_file_are_complete(file: Path) -> N
     registry = load_registry(file, {})
     assert set(registry.chat) == {"offline", "ollama", "deepseek", "glm", "openai"}
     assert set(registry.embedding) == {"e5-small", "bge-m3", "glm", "openai"}
+    assert set(registry.rerank) == {"bge", "jina"}
+    assert registry.problems()["rerank.jina"] == "environment variable JINA_API_KEY is not set"
     assert registry.problems()["chat.deepseek"] == "environment variable DEEPSEEK_API_KEY is not set"
     assert registry.chat_model("ollama").usable
     assert not registry.chat_model("glm").usable
@@ -41,6 +43,27 @@ def test_the_path_comes_from_the_environment(file: Path) -> None:
     assert registry.path == file
     assert registry.chat_model().base_url == "http://h/v1"
     assert registry.embedding_model().batch_size == 32
+
+
+RERANK = '[rerank.r]\nbase_url = "http://h/v1"\nmodel = "m"\ndefault = true\n'
+
+
+def test_reranking_models_may_be_left_out_and_lack_their_key(file: Path) -> None:
+    file.write_text(CHAT + EMBEDDING)
+    assert load_registry(file, {}).default_rerank is None
+
+    file.write_text(CHAT + EMBEDDING + RERANK + 'api_key_env = "K"\nprotocol = "tei"\n')
+    entry = load_registry(file, {}).default_rerank
+    assert entry is not None
+    assert (entry.name, entry.protocol, entry.usable) == ("r", "tei", False)
+
+
+def test_score_ranges(file: Path) -> None:
+    file.write_text(CHAT + EMBEDDING)
+    assert load_registry(file, {}).default_embedding.score_range == (0.0, 1.0)
+
+    file.write_text(CHAT + EMBEDDING + "score_range = [0.7, 0.92]\n")
+    assert load_registry(file, {}).default_embedding.score_range == (0.7, 0.92)
 
 
 def test_unknown_names(file: Path) -> None:
@@ -79,6 +102,8 @@ def test_prefixes_keep_their_blank_and_values_may_be_numbers_in_variables(file: 
         (CHAT, r"no \[embedding.NAME\] entry"),
         (EMBEDDING, r"no \[chat.NAME\] entry"),
         (CHAT + EMBEDDING + "[chats.b]\n", r"unknown section \[chats\]"),
+        (CHAT + EMBEDDING + "score_range = [0.9, 0.7]\n", r"score_range must ascend"),
+        (CHAT + EMBEDDING + RERANK + "batch_size = 0\n", r"\[rerank.r\] batch_size"),
         (CHAT + EMBEDDING + "[chat.b]\n", r"\[chat.b\] base_url: Field required"),
         (CHAT + 'modle = "x"\n' + EMBEDDING, r"\[chat.a\] modle: Extra inputs are not permitted"),
         (CHAT.replace("http://", "ftp://") + EMBEDDING, r"\[chat.a\] base_url: .*http:// or https://"),

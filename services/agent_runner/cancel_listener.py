@@ -1,4 +1,4 @@
-"""What comes in beside wake-ups: hints that a run was cancelled."""
+"""Reads out of the stream of hints which runs were cancelled."""
 
 from services.agent_runner.worker import Worker
 from shared.contracts.hints import RunCancelled

@@ -1,0 +1,1 @@
+"""Rerankers: a second, closer look at the first candidates of a search."""

@@ -1,0 +1,1 @@
+"""How well the product reads and finds: measured on real files and question sets, repeatable by `make eval`."""
