@@ -1,7 +1,7 @@
 # Everything a newcomer needs: `make demo`, then `make down`. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo up down status logs dead-letters test check lint format faults eval bench bench-scale compose-test lock
+.PHONY: help install demo up down status logs dead-letters test check lint format faults eval bench bench-scale ocr compose-test lock
 
 PYTHON ?= python3
 UV := $(shell command -v uv || echo .local/uv/bin/uv)
@@ -61,6 +61,10 @@ bench-scale: .venv/.dev ## searches among 10,000 to 1,000,000 chunks; SCALE=0.05
 
 compose-test: .venv/.runtime ## the same system by Docker Compose, with the end-to-end questions
 	@bash deploy/docker/compose_test.sh
+
+ocr: .venv/.runtime ## what reads scans, for CHATMIND_OCR__ENABLED=true
+	@$(ENSURE_UV)
+	@$(UV) pip install --quiet --python .venv/bin/python 'rapidocr>=3.10,<4' 'onnxruntime>=1.20,<2'
 
 install: .venv/.dev ## .venv with everything, pinned
 

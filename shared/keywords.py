@@ -60,14 +60,22 @@ def index_terms(text: str, *, fold_variants: bool = True) -> dict[str, int]:
 
 
 def query_terms(text: str, *, limit: int = 256) -> list[str]:
-    """Return the first `limit` distinct terms of a question, without stop words where others remain.
+    """Return the first `limit` distinct terms of a question, in simplified Chinese, without stop words where others remain."""
+    return _telling(_terms(_TO_SIMPLIFIED.convert(text)))[:limit]
 
-    A question in traditional characters asks for their simplified form first, and for its own as well.
-    """
+
+def traditional_terms(text: str, *, limit: int = 256) -> list[str]:
+    """Return the terms that a question in traditional Chinese has beside its `query_terms`: what unfolded texts are indexed by."""
     simplified = _TO_SIMPLIFIED.convert(text)
-    terms = dict.fromkeys(_terms(simplified) if simplified == text else [*_terms(simplified), *_terms(text)])
-    telling = [term for term in terms if term not in _STOP_WORDS]
-    return (telling or list(terms))[:limit]
+    if simplified == text:
+        return []
+    known = set(_terms(simplified))
+    return [term for term in _telling(_terms(text)) if term not in known][:limit]
+
+
+def _telling(terms: list[str]) -> list[str]:
+    distinct = dict.fromkeys(terms)
+    return [term for term in distinct if term not in _STOP_WORDS] or list(distinct)
 
 
 def _terms(text: str) -> list[str]:

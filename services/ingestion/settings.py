@@ -61,7 +61,8 @@ class IngestionSettings(CommonSettings):
         default=10, ge=0, le=19, description="the operating system's priority: somebody waits for the other services"
     )
     # Few at a time: the embeddings server sets the pace. What takes longer than the drain is handed back and resumes at the batch.
-    jobs: JobSettings = JobSettings(slots=2, tenant_share=1.0, batch=1, drain=2.0)
+    # One slot is always left to others: a document may take a minute and a half.
+    jobs: JobSettings = JobSettings(slots=3, tenant_share=0.7, batch=1, drain=2.0)
     work: WorkSettings = WorkSettings()
     # More attempts than a run has: nobody waits at the screen, and ten of them outlast some minutes without an embeddings server.
     lease: LeaseSettings = LeaseSettings(max_attempts=10)

@@ -48,18 +48,19 @@ def assess(
     ranked: Sequence[Ranked],
     passages: Mapping[UUID, Passage],
     ranges: Mapping[UUID, ScoreRange],
+    term_weights: Mapping[str, float],
 ) -> Pool:
     """Weighs those of the ranked chunks whose texts were found.
 
-    `wordings` are texts with their terms, the question itself first; `ranges` the score range of each knowledge base. A passage covers what
-    it covers of its best wording.
+    `wordings` are texts with their terms, the question itself first; `ranges` the score range of each knowledge base; `term_weights` the
+    idf of terms, where it is known. A passage covers what it covers of its best wording.
     """
     found = [(one, passages[one.chunk_id]) for one in ranked if one.chunk_id in passages]
     (query, terms), *others = wordings
-    reading = _read(terms, [passage for _, passage in found])
+    reading = _read(terms, [passage for _, passage in found], term_weights)
     covered = reading.covered
     for _, other_terms in others:
-        covered = np.maximum(covered, _read(other_terms, [passage for _, passage in found]).covered)
+        covered = np.maximum(covered, _read(other_terms, [passage for _, passage in found], term_weights).covered)
     assessed = [
         Assessed(
             Candidate(one, passage, reading.contents[index], float(reading.covered[index])),
@@ -85,9 +86,10 @@ class _Reading:
     covered: Weights
 
 
-def _read(terms: Sequence[str], passages: Sequence[Passage]) -> _Reading:
+def _read(terms: Sequence[str], passages: Sequence[Passage], term_weights: Mapping[str, float]) -> _Reading:
     headings = [find_terms(terms, "\n".join(passage.heading_path) or passage.title) for passage in passages]
     contents = [find_terms(terms, passage.content) for passage in passages]
     held = presence(contents, len(terms)) | presence(headings, len(terms))
-    weights = weigh(held)
+    known = [term_weights[term] for term in terms if term in term_weights]
+    weights = np.array(known) if len(known) == len(terms) else weigh(held)
     return _Reading(weights, contents, coverage(held, weights))

@@ -52,7 +52,9 @@ async def _look(inquiry: Inquiry, reader: Reader, limit: int, progress: Progress
             lists.append(MatchList("dense", wording, await reader.nearest(target, limit)))
             progress.passed("dense")
         if target.terms:
-            lists.append(MatchList("keyword", wording, await reader.matching(target, limit)))
+            matches = await reader.matching(target, limit)
+            asked = sum(reader.term_weights.get(term, 0.0) for term in inquiry.wordings[wording][1])
+            lists.append(MatchList("keyword", wording, matches, asked))
             progress.passed("keyword")
     return lists
 
@@ -66,7 +68,7 @@ async def _load(
     if gone and (patient or gone[0] < inquiry.question.top_k):
         log.info("search.repeated", gone=len(gone))
         raise CandidatesGone
-    return assess(inquiry.wordings, ranked, passages, inquiry.ranges)
+    return assess(inquiry.wordings, ranked, passages, inquiry.ranges, reader.term_weights)
 
 
 def _has_more(pool: Pool, lists: Sequence[MatchList], limit: int, wanted: int) -> bool:

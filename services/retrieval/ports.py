@@ -109,6 +109,11 @@ class Reader(Protocol):
         """How `nearest` went through each knowledge base so far."""
         ...
 
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        """What the terms that `matching` looked for, and found any of, are worth: their idf over the knowledge bases."""
+        ...
+
 
 class Store(Protocol):
     """What searches read."""

@@ -16,8 +16,8 @@ SELECT tenant_id, id, embedding_model, embedding_generation FROM knowledge_base 
 -- name: nearest_chunks
 -- The chunks ($5 at most) of knowledge bases ($1 tenant, $2 ids, $3 which of their embeddings) that are nearest to the question's vector for each
 -- base ($4), with their cosine similarity, and on each row the bases that an index was enough for. A base that has an index is searched by it, any
--- other exactly: "+ 0" keeps approximate indexes out. A chunk has at most two vectors (title, body), so that the nearest 2 * $5 vectors of a
--- base belong to its nearest $5 chunks at least.
+-- other exactly: "+ 0" keeps approximate indexes out. A chunk has at most two vectors (title, body), so that the nearest 4 * $5 vectors of a
+-- base belong to 2 * $5 chunks at least, among which the best by title and body together are; the title counts as much as $6 says.
 WITH nearest AS MATERIALIZED (
     SELECT base.id AS knowledge_base_id, found.chunk_id, found.distance, found.indexed
     FROM unnest($2::uuid[], $3::integer[], $4::vector[]) AS asked (knowledge_base_id, generation, question)
@@ -29,24 +29,33 @@ WITH nearest AS MATERIALIZED (
          FROM chunk_embedding
          WHERE knowledge_base_id = base.id AND generation = asked.generation AND built.relation IS NULL
          ORDER BY distance, chunk_id
-         LIMIT 2 * $5)
+         LIMIT 4 * $5)
         UNION ALL
         SELECT found_id, distance, indexed
-        FROM nearest_indexed_vectors(base.id, asked.generation, asked.question, 2 * $5, NULL)
+        FROM nearest_indexed_vectors(base.id, asked.generation, asked.question, 4 * $5, NULL)
         WHERE built.relation IS NOT NULL
     ) AS found
 )
-SELECT chunk_id, 1 - min(distance) AS cosine,
+SELECT found.chunk_id, similarity.cosine,
        ARRAY(SELECT knowledge_base_id FROM nearest GROUP BY knowledge_base_id HAVING bool_and(indexed)) AS indexed
-FROM nearest
-GROUP BY chunk_id
-ORDER BY min(distance), chunk_id
+FROM (SELECT DISTINCT chunk_id, knowledge_base_id FROM nearest) AS found
+JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
+CROSS JOIN LATERAL (
+    SELECT coalesce(body * (1 - $6::float8) + title * $6::float8, body, title) AS cosine
+    FROM (
+        SELECT max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body') AS body,
+               max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title') AS title
+        FROM chunk_embedding WHERE chunk_id = found.chunk_id AND generation = vectors.generation
+    ) AS fields
+) AS similarity
+WHERE similarity.cosine IS NOT NULL -- deleted a moment ago
+ORDER BY similarity.cosine DESC, found.chunk_id
 LIMIT $5;
 
 -- name: nearest_filtered_chunks
 -- The same among documents that a filter lets through ($6 ids, $7 media types, $8 all of these tags, $9 one of these, $10 first and $11 last day; null: any).
 -- They are counted first: an index is of use where they have many chunks (over $12), and so large a share of its rows that it won't read
--- much more than was asked for. Otherwise all of theirs are looked at.
+-- much more than was asked for. Otherwise all of theirs are looked at. $13 is the title's share.
 WITH picked AS MATERIALIZED (
     SELECT id, knowledge_base_id, chunk_count FROM document
     WHERE tenant_id = $1 AND knowledge_base_id = ANY ($2::uuid[])
@@ -58,7 +67,7 @@ WITH picked AS MATERIALIZED (
       AND ($11::date IS NULL OR coalesce(document_date, (created_at AT TIME ZONE 'UTC')::date) <= $11::date)
 ), asked AS MATERIALIZED (
     SELECT base.id AS knowledge_base_id, asked.generation, asked.question, picked.documents,
-           built.relation IS NOT NULL AND picked.chunks > $12 AND picked.chunks * 5000 > 2 * $5 * built.copied AS by_index
+           built.relation IS NOT NULL AND picked.chunks > $12 AND picked.chunks * 5000 > 4 * $5 * built.copied AS by_index
     FROM unnest($2::uuid[], $3::integer[], $4::vector[]) AS asked (knowledge_base_id, generation, question)
     JOIN knowledge_base AS base ON base.tenant_id = $1 AND base.id = asked.knowledge_base_id
     JOIN (
@@ -80,18 +89,27 @@ WITH picked AS MATERIALIZED (
          ) AS vectors
          WHERE picked.knowledge_base_id = asked.knowledge_base_id AND NOT asked.by_index
          ORDER BY distance, chunk_id
-         LIMIT 2 * $5)
+         LIMIT 4 * $5)
         UNION ALL
         SELECT found_id, distance, indexed
-        FROM nearest_indexed_vectors(asked.knowledge_base_id, asked.generation, asked.question, 2 * $5, asked.documents)
+        FROM nearest_indexed_vectors(asked.knowledge_base_id, asked.generation, asked.question, 4 * $5, asked.documents)
         WHERE asked.by_index
     ) AS found
 )
-SELECT chunk_id, 1 - min(distance) AS cosine,
+SELECT found.chunk_id, similarity.cosine,
        ARRAY(SELECT knowledge_base_id FROM nearest GROUP BY knowledge_base_id HAVING bool_and(indexed)) AS indexed
-FROM nearest
-GROUP BY chunk_id
-ORDER BY min(distance), chunk_id
+FROM (SELECT DISTINCT chunk_id, knowledge_base_id FROM nearest) AS found
+JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
+CROSS JOIN LATERAL (
+    SELECT coalesce(body * (1 - $13::float8) + title * $13::float8, body, title) AS cosine
+    FROM (
+        SELECT max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body') AS body,
+               max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title') AS title
+        FROM chunk_embedding WHERE chunk_id = found.chunk_id AND generation = vectors.generation
+    ) AS fields
+) AS similarity
+WHERE similarity.cosine IS NOT NULL -- deleted a moment ago
+ORDER BY similarity.cosine DESC, found.chunk_id
 LIMIT $5;
 
 -- name: matching_chunks
@@ -102,6 +120,7 @@ LIMIT $5;
 -- A term's frequency comes out of ts_rank, which is a known function of it for a vector written by shared.keyword_vector ($10: between which
 -- ranks lies which frequency); reading it with unnest() takes 20 times as long.
 -- With a filter ($11) only chunks of documents that it lets through ($12 to $17, as in nearest_filtered_chunks); scores stay as they are without one.
+-- $18 is the title's share of a similarity. Each row repeats what each of the terms is worth, its idf, in their order.
 WITH asked AS MATERIALIZED ( -- of this tenant; below, a base's id is condition enough, and leaves the planner one index to choose
     SELECT base.id AS knowledge_base_id, literal::tsquery AS term, (counted.common_terms ->> literal::tsquery::text)::bigint AS holders
     FROM knowledge_base AS base
@@ -177,12 +196,23 @@ WITH asked AS MATERIALIZED ( -- of this tenant; below, a base's id is condition 
     ORDER BY bm25 DESC, id
     LIMIT $6
 )
-SELECT best.id AS chunk_id, best.bm25, similarity.cosine
+SELECT best.id AS chunk_id, best.bm25, similarity.cosine,
+       ARRAY(
+           SELECT ln(1 + (greatest(chunks, occurrences) - occurrences + 0.5::float8) / (occurrences + 0.5::float8))
+           FROM unnest($5::text[]) WITH ORDINALITY AS asked_for (literal, number)
+           JOIN frequency ON frequency.term = asked_for.literal::tsquery
+           CROSS JOIN corpus
+           ORDER BY asked_for.number
+       ) AS term_weights
 FROM best
 JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
 CROSS JOIN LATERAL (
-    SELECT coalesce(1 - min(embedding <=> vectors.question), 0) AS cosine
-    FROM chunk_embedding WHERE chunk_id = best.id AND generation = vectors.generation
+    SELECT coalesce(body * (1 - $18::float8) + title * $18::float8, body, title, 0) AS cosine
+    FROM (
+        SELECT max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body') AS body,
+               max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title') AS title
+        FROM chunk_embedding WHERE chunk_id = best.id AND generation = vectors.generation
+    ) AS fields
 ) AS similarity
 ORDER BY best.bm25 DESC, best.id;
 

@@ -1,12 +1,13 @@
 """How lists of matches become one: by meaning and by words, for each wording of the question.
 
-* By meaning ("dense"): cosine similarity of question and chunk, the best of the chunk's title and body.
+* By meaning ("dense"): cosine similarity of question and chunk; of a chunk with vectors of both, TITLE_SHARE of it is the title's.
 * By words ("keyword"): BM25 (Robertson & Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009) with BM25_K1 and BM25_B
   and the idf that is never negative, ln(1 + (n - df + 0.5) / (df + 0.5)). The sum is in queries.sql.
 * Fused: a convex combination of both (Bruch, Gai & Ingber, "An Analysis of Fusion Functions for Hybrid Retrieval", 2023): each score
   is stretched to 0..1, the cosine from the lowest to the highest among the candidates, BM25 from 0 to the highest, then weighted. How much
   better the first is than the others counts, which ranks forget: where one list is at a loss, reciprocal rank fusion drags the
-  other one down. Measured in docs/decisions/0020-ranking.md.
+  other one down. Words count less where the best match holds little of the question, as in another language: in proportion, when its
+  BM25 is less than GOOD_MATCH of the sum of the question's idf. Measured in docs/decisions/0020-ranking.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from uuid import UUID
 
 BM25_K1 = 1.2
 BM25_B = 0.75
+TITLE_SHARE = 0.05
+GOOD_MATCH = 0.7
 
 Source = Literal["dense", "keyword"]
 WEIGHTS: Mapping[Source, float] = MappingProxyType({"dense": 0.5, "keyword": 0.5})
@@ -52,11 +55,15 @@ Match: TypeAlias = DenseMatch | KeywordMatch
 
 @dataclass(frozen=True, slots=True)
 class MatchList:
-    """What one look at the knowledge bases found, best first. `wording` counts the question's wordings from 0."""
+    """What one look at the knowledge bases found, best first. `wording` counts the question's wordings from 0.
+
+    `asked` is the sum of the idf of a keyword search's terms; 0 where it isn't known.
+    """
 
     source: Source
     wording: int
     matches: Sequence[Match]
+    asked: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +123,9 @@ def fuse(lists: Sequence[MatchList]) -> Fusion:
         scores = cosines[found.wording] if found.source == "dense" else {m.chunk_id: m.score for m in found.matches}
         if not scores:
             continue
-        low = min(scores.values()) if found.source == "dense" else 0.0
-        scale = Scale(found.source, found.wording, low, max(scores.values()), WEIGHTS[found.source] / wordings)
+        low, high = min(scores.values()) if found.source == "dense" else 0.0, max(scores.values())
+        weight = WEIGHTS[found.source] * _trust(found, high) / wordings
+        scale = Scale(found.source, found.wording, low, high, weight)
         scales.append(scale)
         ranks = {match.chunk_id: rank for rank, match in enumerate(found.matches, start=1)}
         for chunk_id, score in scores.items():
@@ -125,6 +133,11 @@ def fuse(lists: Sequence[MatchList]) -> Fusion:
             standings.setdefault(chunk_id, []).append(standing)
     ranked = [_ranked(chunk_id, tuple(places), cosines) for chunk_id, places in standings.items()]
     return Fusion(sorted(ranked, key=_best_first), tuple(scales))
+
+
+def _trust(found: MatchList, best: float) -> float:
+    """How much a list counts, 0 to 1."""
+    return min(1.0, best / (GOOD_MATCH * found.asked)) if found.asked > 0 else 1.0
 
 
 def _cosines(lists: Sequence[MatchList]) -> Mapping[int, Mapping[UUID, float]]:

@@ -32,7 +32,7 @@ from services.retrieval.reranking.judging import Asked
 from services.retrieval.settings import SearchSettings
 from shared.contracts.questions import RunScope, SearchKnowledge, SearchResult, TenantScope
 from shared.errors import CodedError
-from shared.keywords import query_terms
+from shared.keywords import query_terms, traditional_terms
 from shared.logging import log_context
 
 log = structlog.get_logger()
@@ -125,10 +125,10 @@ class Search:
                 tenant_id=scope.tenant_id,
                 bases=scope.bases,
                 vectors=None if vectors is None else [vectors[base.embedding_model][index] for base in scope.bases],
-                terms=[] if question.mode == "dense" else terms,
+                terms=[] if question.mode == "dense" else [*terms, *traditional_terms(text)],
                 filter=question.filter,
             )
-            for index, (_, terms) in enumerate(wordings)
+            for index, (text, terms) in enumerate(wordings)
         ]
         ranges = {base.id: self._ranges.get(base.embedding_model, ScoreRange()) for base in scope.bases}
         return Inquiry(question, scope, wordings, targets, ranges)

@@ -10,7 +10,7 @@ import asyncpg
 from pgvector import Vector
 
 from services.retrieval.ports import KnowledgeBase, Parent, Passage, Scan, Scope, Target
-from services.retrieval.ranking import BM25_B, BM25_K1, DenseMatch, KeywordMatch
+from services.retrieval.ranking import BM25_B, BM25_K1, TITLE_SHARE, DenseMatch, KeywordMatch
 from shared.contracts.questions import SearchFilter
 from shared.db.pool import DATABASE_TROUBLE, AnyConnection, Pool
 from shared.db.queries import load_queries
@@ -84,16 +84,17 @@ class SearchReader:
         self._keyword_postings = keyword_postings
         self._exact_chunks = exact_chunks
         self._scans: dict[UUID, Scan] = {}
+        self._term_weights: dict[str, float] = {}
 
     async def nearest(self, target: Target, limit: int) -> list[DenseMatch]:
         """The chunks nearest to the question; fewer than `limit` only when there are no more."""
         where = _place(target)
         if target.filter is None:
-            rows = await self._connection.fetch(SQL["nearest_chunks"], *where, limit)
+            rows = await self._connection.fetch(SQL["nearest_chunks"], *where, limit, TITLE_SHARE)
         else:
             conditions = _conditions(target.filter)
             rows = await self._connection.fetch(
-                SQL["nearest_filtered_chunks"], *where, limit, *conditions, self._exact_chunks
+                SQL["nearest_filtered_chunks"], *where, limit, *conditions, self._exact_chunks, TITLE_SHARE
             )
         indexed = set(rows[0]["indexed"]) if rows else set()
         for base in target.bases:
@@ -113,7 +114,10 @@ class SearchReader:
             _FREQUENCY_BOUNDS,
             target.filter is not None,
             *_conditions(target.filter or SearchFilter()),
+            TITLE_SHARE,
         )
+        if rows:
+            self._term_weights |= zip(target.terms, rows[0]["term_weights"], strict=True)
         known = target.vectors is not None
         return [KeywordMatch(row["chunk_id"], row["bm25"], row["cosine"] if known else None) for row in rows]
 
@@ -131,6 +135,11 @@ class SearchReader:
     def scans(self) -> Mapping[UUID, Scan]:
         """How `nearest` went through each knowledge base so far."""
         return self._scans
+
+    @property
+    def term_weights(self) -> Mapping[str, float]:
+        """What the terms that `matching` looked for so far are worth: their idf."""
+        return self._term_weights
 
 
 def _place(target: Target) -> tuple[UUID, list[UUID], list[int], list[Vector | None]]:

@@ -23,7 +23,7 @@ MODES: dict[str, Json] = {
     "hybrid+rerank": {"mode": "hybrid", "rerank": "lexical"},
 }
 DEFAULT_EMBED = "both"
-MIN_SCORE = 0.45  # what docs/retrieval-quality.md recommends for the bundled embedding model
+MIN_SCORE = 0.42  # what docs/retrieval-quality.md recommends for the bundled embedding model
 _ASKED_AT_ONCE = 8
 
 

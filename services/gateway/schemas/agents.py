@@ -109,7 +109,7 @@ class AgentCreate(BaseModel):
 
 
 class AgentPatch(BaseModel):
-    """Fields to change; those left out stay as they are."""
+    """Fields to change; those left out stay as they are. `knowledge` and `options` are replaced as a whole."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"name": "Shop assistant 2"}]})
 

@@ -26,7 +26,7 @@ class KnowledgeBaseCreate(BaseModel):
 
 
 class KnowledgeBasePatch(BaseModel):
-    """Fields to change; those left out stay as they are. New settings apply to documents that are ingested from then on.
+    """Fields to change; those left out stay as they are. `settings` are replaced as a whole, and apply to documents ingested from then on.
 
     Another embedding model serves as soon as all documents have its vectors, made in the background.
     """

@@ -13,6 +13,7 @@ from services.ingestion.parsing.limits import Corrupt, Encrypted, TooManyEntries
 from services.ingestion.text import TextTooLarge
 
 MAX_ENTRIES: Final = 10_000
+_NOT_UNPACKED: Final = "the file is damaged: a part of it can't be unpacked"
 _MAX_DIRECTORY_BYTES: Final = 4 * 1024**2
 _MAX_PART_BYTES: Final = 128 * 1024**2
 _MAX_TOTAL_BYTES: Final = 512 * 1024**2
@@ -60,10 +61,14 @@ class Archive:
             raise Corrupt("the file is damaged: a part of it is missing")
         self._check(info)
         try:
-            with self._zip.open(info) as part:
+            part = self._zip.open(info)
+        except (BadZipFile, EOFError, NotImplementedError, ValueError) as error:
+            raise Corrupt(_NOT_UNPACKED) from error
+        try:
+            with part:
                 yield part
-        except (BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError) as error:
-            raise Corrupt("the file is damaged: a part of it can't be unpacked") from error
+        except (BadZipFile, zlib.error, EOFError) as error:
+            raise Corrupt(_NOT_UNPACKED) from error
 
     def read(self, name: str, max_bytes: int = 1024**2) -> bytes:
         """Return a part's first bytes. Raises what `open` raises."""

@@ -103,4 +103,4 @@ def _list_depth(properties: etree._Element) -> int | None:
     if attribute(child(numbering, "w:numId"), "val") == "0":
         return -1
     depth = attribute(child(numbering, "w:ilvl"), "val") or "0"
-    return min(int(depth), 8) if depth.isdecimal() else 0
+    return min(int(depth), 8) if depth.isdecimal() and len(depth) < 10 else 0

@@ -25,6 +25,23 @@ _LARGER: Final = {
     "iso8859-11": "cp874",
     "tis-620": "cp874",
 }
+_OF_PAGES: Final = (
+    "ascii",
+    "big5",
+    "cp",
+    "euc",
+    "gb",
+    "hz",
+    "iso",
+    "johab",
+    "koi8",
+    "kz",
+    "mac",
+    "shift",
+    "utf-8",
+    "utf-16",
+    "utf-32",
+)
 _TOLERATED_SHARE: Final = 0.01
 
 
@@ -45,7 +62,9 @@ def _declared(head: bytes) -> str | None:
         return None
     try:
         name = codecs.lookup(match[1].decode("ascii", errors="replace")).name
-    except LookupError:
+    except (LookupError, UnicodeError):
+        return None
+    if not name.startswith(_OF_PAGES):  # Python knows more than encodings of text: rot13, zip, unicode_escape
         return None
     # A declaration that is readable byte by byte isn't in UTF-16, whatever it says.
     return "utf-8" if name.startswith(("utf-16", "utf-32")) else _LARGER.get(name, name)

@@ -1,4 +1,4 @@
-"""Text from pictures of pages: an extra (`pip install chatmind[ocr]`), off unless the settings say otherwise.
+"""Text from pictures of pages: an extra (`make ocr`), off unless the settings say otherwise.
 
 RapidOCR's package brings its models for Chinese and English along, so nothing is fetched. A page takes 5 to 15 seconds of
 the processor and up to 2 GB of address space: a document has limits of its own from its first picture on.
@@ -43,7 +43,7 @@ class OcrSettings(BaseModel):
     def _is_installed(self) -> Self:
         if self.enabled and (find_spec("rapidocr") is None or find_spec("onnxruntime") is None):
             raise ValueError(
-                "OCR is on, but its packages are missing: install chatmind[ocr], or set CHATMIND_OCR__ENABLED=false"
+                "OCR is on, but rapidocr and onnxruntime are missing: install them (`make ocr`), or set CHATMIND_OCR__ENABLED=false"
             )
         return self
 

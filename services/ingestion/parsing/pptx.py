@@ -50,7 +50,7 @@ class _Slide:
     def read(self, number: int) -> None:
         """Add the slide: its title, or its number where it has none, then what is on it, then its notes."""
         shapes = list(_shapes(self._package.root(self._part)))
-        titles = [shape for shape in shapes if _placeholder(shape) in _TITLES]
+        titles = dict.fromkeys(shape for shape in shapes if _placeholder(shape) in _TITLES)
         title = " ".join(one.text for shape in titles for one in _paragraphs(shape)).strip()
         self._builder.heading(1, title if 0 < len(title) <= _MAX_HEADING_CHARS else f"Slide {number}")
         for shape in shapes:
@@ -128,7 +128,7 @@ def _paragraphs(element: etree._Element) -> Iterator[_Paragraph]:
         text = "".join(_words(paragraph)).strip()
         if text:
             level = attribute(child(paragraph, "a:pPr"), "lvl") or "0"
-            yield _Paragraph(text, min(int(level), _MAX_DEPTH) if level.isdecimal() else 0)
+            yield _Paragraph(text, min(int(level[:4]), _MAX_DEPTH) if level.isdecimal() else 0)
 
 
 def _words(paragraph: etree._Element) -> Iterator[str]:

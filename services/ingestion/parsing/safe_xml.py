@@ -59,8 +59,8 @@ def parse_xml(part: IO[bytes], *, allow_public: bool = False) -> etree._Element:
 
 
 def local_name(element: etree._Element) -> str:
-    """Return the element's name without its namespace."""
-    return element.tag.rpartition("}")[2]
+    """Return the element's name without its namespace; none for an entity that nobody has declared."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
 
 def _completed(parser: etree.XMLPullParser, parents: frozenset[str]) -> Iterator[etree._Element]:

@@ -1,5 +1,6 @@
 """Cells of an Excel sheet as a reader sees them: dates as dates, shares as per cent, numbers without noise."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def child_or_nothing(element: etree._Element | None, kind: str) -> Sequence[etre
 def _format(number: str, codes: dict[str, str]) -> Format:
     if number in codes:
         return format_of(codes[number])
-    index = int(number) if number.isdecimal() else 0
+    index = int(number) if number.isdecimal() and len(number) < 10 else 0
     return Format(_BUILT_IN.get(index, "number"), 2 if index == 10 else 0)
 
 
@@ -108,7 +109,11 @@ class Values:
         value = "" if found is None else (found.text or "").strip()
         match kind:
             case "s":
-                return self.strings[int(value)] if value.isdecimal() and int(value) < len(self.strings) else ""
+                return (
+                    self.strings[int(value)]
+                    if value.isdecimal() and len(value) < 10 and int(value) < len(self.strings)
+                    else ""
+                )
             case "b":
                 return "TRUE" if value == "1" else "FALSE"
             case "e":
@@ -123,7 +128,7 @@ class Values:
             number = float(value)
         except ValueError:
             return value
-        index = int(style) if style.isdecimal() else 0
+        index = int(style) if style.isdecimal() and len(style) < 10 else 0
         shown = self.formats[index] if index < len(self.formats) else _GENERAL
         match shown.kind:
             case "number":
@@ -131,7 +136,7 @@ class Values:
             case "percent":
                 return f"{number * 100:.{min(shown.decimals, 10)}f}%"
             case "duration":
-                return _duration(number)
+                return _duration(number) if math.isfinite(number) else f"{number:.15g}"
             case kind:
                 return self._moment(number, kind) or f"{number:.15g}"
 
@@ -139,7 +144,10 @@ class Values:
         if not 0 <= serial < _LAST_SERIAL:
             return None
         days, seconds = int(serial), round((serial % 1) * 86_400)
-        moment = (_EPOCH_1904 if self.since_1904 else _EPOCH) + timedelta(days=days, seconds=seconds)
+        try:
+            moment = (_EPOCH_1904 if self.since_1904 else _EPOCH) + timedelta(days=days, seconds=seconds)
+        except OverflowError:  # beyond the year 9999
+            return None
         if kind == "time" and days == 0:
             return moment.strftime("%H:%M:%S" if moment.second else "%H:%M")
         if kind == "date" or not seconds:

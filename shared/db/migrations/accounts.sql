@@ -168,7 +168,7 @@ GRANT SELECT ON agent_knowledge_base TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, agent_id) ON chat_session TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end,
         keywords, keyword_count, header_chars, parent_id) ON chunk TO chatmind_retrieval;
-GRANT SELECT (knowledge_base_id, chunk_id, embedding, generation) ON chunk_embedding TO chatmind_retrieval;
+GRANT SELECT (knowledge_base_id, chunk_id, field, embedding, generation) ON chunk_embedding TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, title, heading_path, content, char_start, char_end, header_chars) ON chunk_parent TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, knowledge_base_id, filename, media_type, tags, document_date, chunk_count, created_at) ON document TO
         chatmind_retrieval;

@@ -1,7 +1,7 @@
 """Large knowledge bases, which are those of more than 100 vectors here, and their indexes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from uuid import UUID
 
@@ -11,10 +11,11 @@ import pytest
 from services.ingestion.settings import VectorIndexSettings
 from services.ingestion.vector_indexes import VectorIndexes
 from services.retrieval.ports import KnowledgeBase, Scan, Target
-from services.retrieval.ranking import DenseMatch
+from services.retrieval.ranking import TITLE_SHARE, DenseMatch, KeywordMatch
 from services.retrieval.store import SearchStore
 from shared.contracts.questions import SearchFilter
 from shared.db.pool import Pool
+from shared.keywords import query_terms
 from tests.integration.retrieval.library import DIMENSIONS, Base, Library
 from tests.support.embedding_server import vector_of
 from tests.support.waiting import eventually
@@ -40,24 +41,48 @@ async def nearest(
         return reader.scans[base.id], found
 
 
-async def exactly(library: Library, base: Base, question: str = "q", limit: int = 10) -> list[tuple[UUID, float]]:
-    """What is nearest, computed here."""
+async def matching(library: Library, base: Base, question: str) -> list[KeywordMatch]:
+    """The best hundred for these words."""
+    target = Target(base.tenant_id, [KnowledgeBase(base.id, base.model, 1)], None, query_terms(question))
+    async with SearchStore(library.pool, keyword_postings=1000).reader() as reader:
+        return await reader.matching(target, 100)
+
+
+async def exactly(
+    library: Library, base: Base, question: str = "q", limit: int = 10, *, by_index: bool = False
+) -> list[tuple[UUID, float]]:
+    """What is nearest, computed here: the best chunks of the nearest 4 * limit vectors, and of as many that no index holds yet."""
     vector = np.array(vector_of(question, DIMENSIONS[base.model]), np.float32)
     rows = await library.pool.fetch(
-        "SELECT chunk_id, embedding FROM chunk_embedding WHERE knowledge_base_id = $1", base.id
+        "SELECT chunk_id, field, embedding, EXISTS (SELECT FROM vector_pending AS p"
+        " WHERE p.chunk_id = e.chunk_id AND p.field = e.field AND p.generation = e.generation) AS pending"
+        " FROM chunk_embedding AS e WHERE knowledge_base_id = $1 AND generation = 1",
+        base.id,
     )
-    best: dict[UUID, float] = {}
+    cosines: dict[UUID, dict[str, float]] = {}
+    near: dict[bool, list[tuple[float, UUID]]] = {True: [], False: []}
     for row in rows:
         other = row["embedding"].to_numpy()
         cosine = float(vector @ other / np.linalg.norm(vector) / np.linalg.norm(other))
-        best[row["chunk_id"]] = max(cosine, best.get(row["chunk_id"], -1.0))
-    return sorted(best.items(), key=lambda item: -item[1])[:limit]
+        cosines.setdefault(row["chunk_id"], {})[row["field"]] = cosine
+        near[by_index and row["pending"]].append((-cosine, row["chunk_id"]))
+    looked_at = {chunk_id for vectors in near.values() for _, chunk_id in sorted(vectors)[: 4 * limit]}
+    scores = {chunk_id: _blended(cosines[chunk_id]) for chunk_id in looked_at}
+    return sorted(scores.items(), key=lambda item: -item[1])[:limit]
+
+
+def _blended(fields: Mapping[str, float]) -> float:
+    """The score of a chunk with such cosines of title and body, or of one of them."""
+    body, title = fields.get("body"), fields.get("title")
+    if body is None or title is None:
+        return next(iter(fields.values()))
+    return body * (1 - TITLE_SHARE) + title * TITLE_SHARE
 
 
 async def assert_found(library: Library, base: Base, scan: Scan, question: str = "q", limit: int = 10) -> None:
     """The nearest chunks with their exact scores, found in this way."""
     used, found = await nearest(library, base, question, limit)
-    expected = await exactly(library, base, question, limit)
+    expected = await exactly(library, base, question, limit, by_index=scan == "index")
     assert used == scan
     assert [match.chunk_id for match in found] == [chunk_id for chunk_id, _ in expected]
     assert [match.cosine for match in found] == pytest.approx([cosine for _, cosine in expected], abs=1e-6)

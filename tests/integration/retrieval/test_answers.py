@@ -164,7 +164,7 @@ async def test_an_expired_question_is_never_searched(service: Service) -> None:
 async def test_a_question_is_given_up_when_its_asker_has(service: Service) -> None:
     service.embedder.gate.clear()
     with pytest.raises(QuestionFailed) as failure:
-        await service.ask("late", deadline=0.5)
+        await service.ask("late", deadline=0.5, mode="dense")
     assert failure.value.code == "question_timeout"
 
     service.embedder.gate.set()
@@ -186,7 +186,7 @@ async def test_a_question_is_given_up_when_its_asker_has(service: Service) -> No
         orjson.dumps(
             {"scope": {"by": "run", "run_id": "01900000-0000-7000-8000-000000000000"}, "query": "q", "top_k": 51}
         ),
-        orjson.dumps({"scope": {"by": "run", "run_id": str(new_id())}, "query": "q", "schema_version": 2}),
+        orjson.dumps({"scope": {"by": "run", "run_id": str(new_id())}, "query": "q", "schema_version": 3}),
     ],
 )
 async def test_a_malformed_question_is_refused(service: Service, body: bytes) -> None:

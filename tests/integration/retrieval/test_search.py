@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from services.retrieval.ranking import BM25_B, BM25_K1
+from services.retrieval.ranking import BM25_B, BM25_K1, TITLE_SHARE
 from services.retrieval.relevance import SIMILARITY_SHARE
 from services.retrieval.search import KnowledgeBaseNotFound
 from services.retrieval.settings import SearchSettings
@@ -51,7 +51,7 @@ async def test_a_search_is_full_right_after_most_chunks_are_deleted(library: Lib
     assert {hit.chunk_id for hit in found.hits} == set(kept)
 
 
-async def test_dense_search_is_exact_and_takes_the_best_of_title_and_body(library: Library) -> None:
+async def test_dense_search_is_exact_and_weighs_title_and_body(library: Library) -> None:
     base = await library.add_base()
     contents = [f"passage {n}" for n in range(80)]
     await library.add_chunks(base, contents)
@@ -60,7 +60,8 @@ async def test_dense_search_is_exact_and_takes_the_best_of_title_and_body(librar
     found = await library.search().answer(ask(base, "which passage?", top_k=10, mode="dense", explain=True))
 
     def cosine(content: str) -> float:
-        return max(float(question @ np.array(vector_of(text, 8))) for text in (content, f"title of {content}"))
+        body, title = (float(question @ np.array(vector_of(text, 8))) for text in (content, f"title of {content}"))
+        return (1 - TITLE_SHARE) * body + TITLE_SHARE * title
 
     expected = sorted(contents, key=cosine, reverse=True)[:10]
     assert [hit.content for hit in found.hits] == expected
@@ -212,7 +213,9 @@ async def test_a_hit_that_only_words_found_has_its_cosine_too(library: Library) 
     assert hit.explanation is not None
     assert (hit.explanation.dense_rank, hit.explanation.keyword_rank) == (None, 1)
     by_title = float(np.array(question) @ np.array(vector_of("title of the refund", 8)))
-    assert hit.explanation.score_parts["cosine"] == pytest.approx(by_title, abs=1e-6)
+    by_body = float(np.array(question) @ np.array(away)) / float(np.linalg.norm(away))
+    expected = (1 - TITLE_SHARE) * by_body + TITLE_SHARE * by_title
+    assert hit.explanation.score_parts["cosine"] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "dense", "keyword"])

@@ -16,6 +16,7 @@ from tests.integration.retrieval.large_bases import (
     assert_found,
     held_build,
     large_base,
+    matching,
     nearest,
     relations,
     sweep_until_built,
@@ -162,3 +163,48 @@ async def test_the_status_lists_large_bases(library: Library, indexes: VectorInd
     (line,) = [line for line in console.export_text().splitlines() if str(base.id) in line]
     assert "240" in line
     assert "ready" in line
+
+
+async def test_the_common_terms_of_a_large_base_are_counted_for_all_questions(
+    library: Library, indexes: VectorIndexes
+) -> None:
+    base = await library.add_base()
+    await library.add_chunks(base, LARGE)
+    counted_each_time = await matching(library, base, "passage 7")
+    await sweep_until_built(indexes)
+
+    known = await library.pool.fetchval("SELECT common_terms->>$1 FROM vector_index", "'passag'")
+    assert int(known) == len(LARGE)
+    assert await matching(library, base, "passage 7") == counted_each_time
+    assert len(counted_each_time) == 100  # as many as were asked for
+
+    # The count is really used: where it says that few chunks hold the word, the word says more.
+    await library.pool.execute("UPDATE vector_index SET common_terms = $1", {"'passag'": 3})
+    assert (await matching(library, base, "passage 7"))[0].bm25 > counted_each_time[0].bm25
+
+
+async def test_common_terms_are_counted_again_when_a_base_has_changed(library: Library, indexes: VectorIndexes) -> None:
+    base = await large_base(library, indexes)
+    assert "'more'" not in await library.pool.fetchval("SELECT common_terms::text FROM vector_index")
+
+    await library.add_chunks(base, [f"more {n}" for n in range(20)])
+    await indexes.sweep()
+
+    assert await library.pool.fetchval("SELECT common_terms->>$1 FROM vector_index", "'more'") == "20"
+
+
+async def test_an_index_that_has_grown_to_twice_its_size_is_built_anew(
+    library: Library, indexes: VectorIndexes
+) -> None:
+    base = await large_base(library, indexes)
+    (before,) = await relations(library.pool)
+    lists = await library.pool.fetchval("SELECT lists FROM vector_index")
+    for start in range(0, 240, 60):  # a little at a time: it is never outgrown
+        await library.add_chunks(base, [f"more {n}" for n in range(start, start + 60)])
+        await indexes.sweep()
+    await sweep_until_built(indexes)
+
+    (after,) = await relations(library.pool)
+    assert after != before
+    assert await library.pool.fetchval("SELECT lists FROM vector_index") > lists
+    await assert_found(library, base, "index")

@@ -139,3 +139,9 @@ def test_nesting_is_read_to_the_depth_that_libxml2_takes_and_refused_beyond() ->
     for tag in ("<div>", "<ul><li>", "<table><tr><td>", "<b>"):
         with pytest.raises(Corrupt, match="nested"):
             read(tag * 20_000 + "x")
+
+
+@pytest.mark.parametrize("declared", ["rot13", "hex", "zip", "idna", "undefined", "unicode_escape", "punycode"])
+def test_what_only_python_calls_an_encoding_is_not_obeyed(declared: str) -> None:
+    page = f'<meta charset="{declared}"><p>caf\xe9 \\u0041 and more words than one</p>'.encode("cp1252")
+    assert "\\u0041 and more words than one" in read(page).text

@@ -181,3 +181,19 @@ def test_a_quotation_mark_that_is_never_closed_is_a_sign_like_any_other() -> Non
     text = 'a,b\n1,"open\n' + f"2,{'x' * 50}\n" * 3_000
     document = parse(text.encode(), filename="a.csv")
     assert document.text.count(f"| 2 | {'x' * 50} |") == 3_000
+
+
+@pytest.mark.parametrize(
+    ("number", "style"),
+    [("2958465.9999999", 4), ("1e999", 5), ("NaN", 5), ("9" * 5000, 4)],
+    ids=["late", "infinite", "nan", "long"],
+)
+def test_a_cell_beyond_all_dates_does_not_lose_its_file(number: str, style: int) -> None:
+    rows = row(1, inline("A1", "name"), value("B1", number, style=style)) + row(2, inline("A2", "kept"))
+    sheet = ("Sheet", f"<sheetData>{rows}</sheetData>")
+    assert "kept" in parse(xlsx(sheet, styles=STYLES), filename="a.xlsx").text
+
+
+def test_numbers_of_five_thousand_digits_point_to_nothing() -> None:
+    rows = row(1, inline("A1", "kept"), value("B1", "9" * 5000, kind="s"))
+    assert "kept" in parse(xlsx(("Sheet", f"<sheetData>{rows}</sheetData>")), filename="a.xlsx").text

@@ -102,6 +102,10 @@ class MemoryStore:
         }
 
     @property
+    def term_weights(self) -> Mapping[str, float]:
+        return {}
+
+    @property
     def scans(self) -> Mapping[UUID, Scan]:
         return {BASE.id: "exact"}
 

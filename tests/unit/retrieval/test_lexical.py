@@ -17,7 +17,7 @@ async def features_of(query: str, *contents: str) -> list[dict[str, float]]:
     """The features of candidates in this order."""
     passages = {UUID(int=number): passage(number, content) for number, content in enumerate(contents, start=1)}
     ranked = fuse([MatchList("dense", 0, [DenseMatch(chunk_id, 0.9) for chunk_id in passages])]).ranked
-    pool = assess([(query, query_terms(query))], ranked, passages, {})
+    pool = assess([(query, query_terms(query))], ranked, passages, {}, {})
     judged = await LexicalReranker().judge(pool.asked, [one.candidate for one in pool.assessed])
     for one in judged:
         assert one.score == pytest.approx(sum(WEIGHTS[name] * value for name, value in one.features.items()))

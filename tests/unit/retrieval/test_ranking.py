@@ -121,3 +121,10 @@ def test_a_keyword_search_is_not_ordered_by_meaning() -> None:
 
 def test_nothing_found_is_nothing_fused() -> None:
     assert fuse([MatchList("dense", 0, []), MatchList("keyword", 0, [])]).ranked == []
+
+
+@pytest.mark.parametrize(("best", "share"), [(7.0, 1.0), (9.0, 1.0), (3.5, 0.5), (0.7, 0.1)])
+def test_words_count_less_where_the_best_match_holds_little_of_the_question(best: float, share: float) -> None:
+    found = MatchList("keyword", 0, [KeywordMatch(UUID(int=1), best, 0.5)], asked=10.0)
+    (scale,) = fuse([found]).scales
+    assert scale.weight == pytest.approx(0.5 * share)

@@ -198,8 +198,8 @@ BEGIN
     WHERE knowledge_base_id = base AND generation = of_generation AND 1000 >= (
         SELECT count(*) FROM (SELECT FROM vector_pending WHERE knowledge_base_id = base AND generation = of_generation LIMIT 1001) AS pending);
     IF dims = vector_dims(question) THEN
-        -- So many of the lists as questions that are far from everything need; all of few lists.
-        PERFORM set_config('ivfflat.probes', greatest(20, ceil(4 * sqrt(cells)))::text, true);
+        -- So many of the lists as questions that are far from everything need, or from all that a filter lets through; all of few lists.
+        PERFORM set_config('ivfflat.probes', greatest(20, ceil(CASE WHEN documents IS NULL THEN 4 ELSE 8 END * sqrt(cells)))::text, true);
         BEGIN
             RETURN QUERY EXECUTE format(
                 'SELECT * FROM ('
