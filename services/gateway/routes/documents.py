@@ -150,7 +150,7 @@ async def get_document(document_id: UUID, call: CallDep) -> Response:
         return JsonText(await store.read_document(connection, call.tenant_id, document_id))
 
 
-@router.patch("/documents/{document_id}", response_model=Document, responses={404: {}, 413: {}, 415: {}})
+@router.patch("/documents/{document_id}", response_model=Document, responses={400: {}, 404: {}, 413: {}, 415: {}})
 async def update_document(document_id: UUID, body: DocumentPatch, call: CallDep) -> Response:
     """Changes a document's tags, date or name, at once for searches and lists. Nothing is embedded again."""
     columns = body.model_dump(include=body.model_fields_set)

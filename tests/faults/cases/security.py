@@ -37,6 +37,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/api/runs/{run_id}/steps/{n}/resolve"): {"json": {"outcome": "done"}},
     ("POST", "/api/knowledge-bases/{knowledge_base_id}/search"): {"json": {"query": "mine"}},
     ("POST", "/api/knowledge-bases/{knowledge_base_id}/documents"): {"files": {"files": _FILE}},
+    ("PATCH", "/api/documents/{document_id}"): {"json": {"tags": ["mine"]}},
     ("PUT", "/api/documents/{document_id}/content"): {"files": {"file": _FILE}},
 }
 

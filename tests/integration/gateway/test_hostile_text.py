@@ -135,8 +135,8 @@ async def test_statements_in_a_parameter_are_like_any_unknown_string(
     ids = await ids_of(client)
     before = await rows_of(gateway)
     for method, path, place, name in PARAMETERS:
-        if (place, name) == ("header", "idempotency-key"):
-            continue  # any text of visible characters is a key: below
+        if (place, name) in {("header", "idempotency-key"), ("query", "tag")}:
+            continue  # any text of visible characters is a key, and any a tag: below
         request = BODIES.get((method, path), {})
         expected = await client.request(method, **sent(path, ids, place, name, "unknown string"), **request)
         assert 400 <= expected.status_code < 500
@@ -145,6 +145,14 @@ async def test_statements_in_a_parameter_are_like_any_unknown_string(
             where = f"{method} {path} {name}={text}"
             assert (answer.status_code, answer.json()["code"]) == (expected.status_code, expected.json()["code"]), where
     assert await rows_of(gateway) == before
+
+
+async def test_statements_as_tags_are_tags_that_no_document_has(client: httpx.AsyncClient) -> None:
+    ids = await ids_of(client)
+    for text in SQL:
+        path = f"/api/knowledge-bases/{ids['knowledge_base_id']}/documents"
+        answer = await client.get(path, params={"tag": text})
+        assert (answer.status_code, answer.json()["items"]) == (200, []), text
 
 
 async def test_statements_as_idempotency_keys_are_keys(client: httpx.AsyncClient) -> None:
