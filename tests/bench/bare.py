@@ -23,8 +23,9 @@ CREATE TEMPORARY TABLE bare_embedding (LIKE chunk_embedding INCLUDING DEFAULTS I
 _INSERT_CHUNKS = """
 INSERT INTO bare_chunk (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end,
                         keywords, keyword_count)
-SELECT $1, c.id, $1, $1, 1, c.ordinal, c.title, ARRAY[c.title], c.content, 0, 0, c.keywords::tsvector, 1
-FROM unnest($2::uuid[], $3::int[], $4::text[], $5::text[], $6::text[]) AS c (id, ordinal, title, content, keywords)
+SELECT $1, c.id, $1, c.document_id, 1, c.ordinal, c.title, ARRAY[c.title], c.content, 0, 0, c.keywords::tsvector, 1
+FROM unnest($2::uuid[], $3::uuid[], $4::int[], $5::text[], $6::text[], $7::text[])
+     AS c (id, document_id, ordinal, title, content, keywords)
 """
 _INSERT_EMBEDDINGS = """
 INSERT INTO bare_embedding (tenant_id, knowledge_base_id, chunk_id, field, embedding)
@@ -73,7 +74,7 @@ async def insert_rate(database_url: str, rows: Sequence[asyncpg.Record], dimensi
         await connection.execute(_TABLES)
         vectors = np.random.default_rng(1).standard_normal((len(rows), dimension)).astype(np.float32)
         ids = [row["id"] for row in rows]
-        columns = [[row[name] for row in rows] for name in ("ordinal", "title", "content", "keywords")]
+        columns = [[row[name] for row in rows] for name in ("document_id", "ordinal", "title", "content", "keywords")]
         started = time.perf_counter()
         async with connection.transaction():
             await connection.execute(_INSERT_CHUNKS, rows[0]["tenant_id"], ids, *columns)

@@ -39,7 +39,7 @@ batch_size = 64
 default = true
 """
 _CHUNKS = """
-SELECT tenant_id, id, ordinal, title, content, keywords::text AS keywords FROM chunk WHERE knowledge_base_id = $1 ORDER BY id
+SELECT tenant_id, id, document_id, ordinal, title, content, keywords::text AS keywords FROM chunk WHERE knowledge_base_id = $1 ORDER BY id
 """
 
 
