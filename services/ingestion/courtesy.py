@@ -8,11 +8,8 @@ from pathlib import Path
 
 _LONGEST_PAUSE = 5.0
 _ANSWER_HOLDS_SECONDS = 1.0
-
-
-_LOAD = Path(
-    "/proc/loadavg"
-)  # Linux: "0.42 0.51 0.60 3/512 12345", and the 3 are those that run or are ready to at this moment
+# Linux: "0.42 0.51 0.60 3/512 12345", and the 3 are those that run or are ready to at this moment.
+_LOAD = Path("/proc/loadavg")
 
 
 def machine_is_busy() -> bool:

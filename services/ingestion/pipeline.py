@@ -175,10 +175,8 @@ class Ingestion:
 
     async def _embed(self, document: ClaimedDocument, chunks: Sequence[Chunk], embedder: TextEmbedder) -> None:
         """Brings the vectors of all chunks into the cache, with progress."""
-        started, announced = (
-            time.monotonic(),
-            float("-inf"),
-        )  # the first batch counts as progress, however soon the next fault is
+        started = time.monotonic()
+        announced = float("-inf")  # the first batch counts as progress, however soon the next fault is
         missing = await embedder.missing(_texts(chunks))
         needed = _needed(chunks, missing)
         total = len(chunks)

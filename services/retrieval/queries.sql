@@ -17,7 +17,7 @@ SELECT tenant_id, id, embedding_model, embedding_generation FROM knowledge_base 
 -- The chunks ($5 at most) of knowledge bases ($1 tenant, $2 ids, $3 which of their embeddings) that are nearest to the question's vector for each
 -- base ($4), with their cosine similarity, and on each row the bases that an index was enough for. A base that has an index is searched by it, any
 -- other exactly: "+ 0" keeps approximate indexes out. A chunk has at most two vectors (title, body), so that the nearest 4 * $5 vectors of a
--- base belong to 2 * $5 chunks at least, among which the best by title and body together are; the title counts as much as $6 says.
+-- base belong to 2 * $5 chunks at least, among which the best by title and body together are as a rule; the title counts as much as $6 says.
 WITH nearest AS MATERIALIZED (
     SELECT base.id AS knowledge_base_id, found.chunk_id, found.distance, found.indexed
     FROM unnest($2::uuid[], $3::integer[], $4::vector[]) AS asked (knowledge_base_id, generation, question)

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from tests.bench.ingestion import ingestion_rows, memory_rows
-from tests.support.reports import REPORTS, Row, meta_row, write_report
+from tests.support.reports import REPORTS, Row, meta_row, report_console, write_report
 from tests.support.stack import start_stack
 
 PARTS = ("ingestion", "memory")
@@ -20,7 +19,7 @@ PARTS = ("ingestion", "memory")
 
 async def measure(parts: list[str], seed: int) -> list[Row]:
     """All rows, shown as they come; the report grows with them."""
-    console = Console(highlight=False)
+    console = report_console()
     rows = [meta_row(seed, "seed", {})]
     async for row in _rows(parts, seed):
         rows.append(row)
@@ -48,7 +47,7 @@ def show(rows: list[Row]) -> None:
     table = Table("what", "value", "", "baseline", "ratio", "against", box=box.SIMPLE)
     for row in rows:
         table.add_row(*(str(row.get(name, "")) for name in ("name", "value", "unit", "baseline", "ratio", "against")))
-    console = Console(highlight=False)
+    console = report_console()
     console.print(table)
     console.print(str(REPORTS / "bench.json"))
 

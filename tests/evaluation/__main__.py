@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from rich.console import Console
-
 from tests.evaluation.files import FileResult, evaluate_files, evaluate_markdown
 from tests.evaluation.product import running_product
 from tests.evaluation.retrieval import EMBEDS, evaluate_set
 from tests.evaluation.sets import load_sets
 from tests.evaluation.tables import show_files, show_retrieval
-from tests.support.reports import REPORTS, Row, meta_row, write_report
+from tests.support.reports import REPORTS, Row, meta_row, report_console, write_report
 from tests.support.stack import REPOSITORY, start_stack
 
 PARTS = ("files", "markdown", "retrieval")
@@ -75,7 +73,7 @@ def main() -> None:
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # its servers are to end as well
     parts, embeds = _chosen(arguments.only, PARTS), _chosen(arguments.embeds, EMBEDS)
-    report, console = Report(), Console(highlight=False)
+    report, console = Report(), report_console()
     for part in ("files", "markdown"):
         if part in parts:
             rows = asyncio.run(evaluate_parsing(part, arguments.data))

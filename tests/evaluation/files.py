@@ -5,9 +5,7 @@ width and the marks of Markdown are nobody's concern here.
 """
 
 import asyncio
-import json
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +17,8 @@ from services.ingestion.sections import ParsedDocument, ParsedFile
 from services.ingestion.text import DocumentError
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings, SplitSettings
 from shared.contracts.media import supported_media_type
+from tests.evaluation.comparing import fold, json_lines
 
-_NOT_COMPARED = re.compile(r"[\s*_`\\|]+")
 _CODE = re.compile(r"(`[^`]+`)")
 _TAG = re.compile(r"<[^<>]*>")
 _LINK = re.compile(r"!?\[([^\[\]]*)\]\([^()]*\)")
@@ -44,7 +42,7 @@ class FileResult:
 
 async def evaluate_files(root: Path) -> list[FileResult]:
     """Read each file that `EXPECTED.jsonl` and `made/EXPECTED.jsonl` name, in the isolated parser, with the default settings."""
-    expected = [*_lines(root / "EXPECTED.jsonl"), *_lines(root / "made" / "EXPECTED.jsonl")]
+    expected = [*json_lines(root / "EXPECTED.jsonl"), *json_lines(root / "made" / "EXPECTED.jsonl")]
     async with IsolatedParser() as parser:
         return [await _evaluate(parser, root, one) for one in expected]
 
@@ -118,8 +116,8 @@ def _in_order(text: str, phrases: Sequence[str]) -> bool:
 
 async def evaluate_markdown(root: Path) -> list[FileResult]:
     """Compare the headings of each Markdown file, and of those in other encodings, with those an independent parser saw."""
-    expected = {one["file"]: one["headings"] for one in _lines(root / "EXPECTED.jsonl")}
-    for one in _lines(root / "variants" / "VARIANTS.jsonl"):
+    expected = {one["file"]: one["headings"] for one in json_lines(root / "EXPECTED.jsonl")}
+    for one in json_lines(root / "variants" / "VARIANTS.jsonl"):
         expected[one["file"]] = expected[one["same_headings_as"]]
     return [_compare_headings(root, name, headings) for name, headings in expected.items()]
 
@@ -161,12 +159,3 @@ def _plain(heading: str) -> str:
     pieces = _CODE.split(heading)
     pieces[::2] = [_ESCAPED.sub(r"\1", _LINK.sub(r"\1", _TAG.sub("", piece))) for piece in pieces[::2]]
     return "".join(pieces)
-
-
-def fold(text: str) -> str:
-    """Return the text as it is compared: NFKC, lower case, no white space, without the marks `* _ \\` \\ |`."""
-    return _NOT_COMPARED.sub("", unicodedata.normalize("NFKC", text).lower())
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]

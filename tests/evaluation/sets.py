@@ -5,7 +5,6 @@ A set is a folder with `corpus.jsonl` (id, title, text), `queries.jsonl` (id, qu
 uploaded as the sections of Markdown files, and a hit is right when it comes out of a gold passage.
 """
 
-import json
 import re
 import unicodedata
 from bisect import bisect_right
@@ -16,11 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.evaluation.comparing import fold, json_lines
+
 Json = dict[str, Any]
 
 _PASSAGES_A_FILE = 50
 _LEAST_SHARE = 0.6  # of a quote's word trigrams, where quotes drop the targets of links
-_MARKS = re.compile(r"[\s*_`\\|]+")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _WORD = re.compile(r"\w+")
 
@@ -67,16 +67,16 @@ def load_sets(root: Path, names: Sequence[str] = ()) -> Iterator[QuestionSet]:
 
 
 def _load(folder: Path) -> Iterator[QuestionSet]:
-    queries = _lines(folder / "queries.jsonl")
+    queries = json_lines(folder / "queries.jsonl")
     if "query_en" in queries[0]:
-        corpus = _lines(folder / "corpus.jsonl")
+        corpus = json_lines(folder / "corpus.jsonl")
         for asked, found in (("query", "en"), ("query_en", "zh")):
             sources = list(_as_sections([row for row in corpus if row["id"].endswith(f"-{found}")]))
             questions = [Question(row[asked], gold=frozenset({row[f"gold_{found}"]})) for row in queries]
             name = folder.name if found == "en" else folder.name.replace("zh-en", "en-zh")
             yield QuestionSet(name, sources, questions)
         return
-    unanswerable = [row["query"] for row in _lines(folder / "unanswerable.jsonl")]
+    unanswerable = [row["query"] for row in json_lines(folder / "unanswerable.jsonl")]
     if (folder / "docs").exists() and "evidence" in queries[0]:
         files = sorted(path for path in (folder / "docs").rglob("*") if path.is_file())
         names = [str(path.relative_to(folder / "docs")).replace("/", "__") for path in files]
@@ -84,7 +84,7 @@ def _load(folder: Path) -> Iterator[QuestionSet]:
         quoted = [Question(row["query"], quotes=tuple(part["quote"] for part in row["evidence"])) for row in queries]
         yield QuestionSet(folder.name, sources, quoted, unanswerable)
         return
-    sources = list(_as_sections(_lines(folder / "corpus.jsonl")))
+    sources = list(_as_sections(json_lines(folder / "corpus.jsonl")))
     questions = [Question(row["query"], gold=frozenset(row["gold"])) for row in queries]
     yield QuestionSet(folder.name, sources, questions, unanswerable)
 
@@ -110,12 +110,6 @@ def _line_ends(text: str) -> str:
     return unicodedata.normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")).replace("\x00", "").strip()
 
 
-@lru_cache(maxsize=50_000)
-def fold(text: str) -> str:
-    """What two texts are compared by: no width, case, white space or Markdown marks."""
-    return _MARKS.sub("", unicodedata.normalize("NFKC", text).lower())
-
-
 def holds(content: str, quote: str) -> bool:
     """Whether a text holds a quote, to the letter or, for longer quotes in words, most of its word trigrams."""
     if fold(quote) in fold(content):
@@ -128,7 +122,3 @@ def holds(content: str, quote: str) -> bool:
 def _trigrams(text: str) -> set[tuple[str, ...]]:
     words = _WORD.findall(text.lower())
     return set(zip(words, words[1:], words[2:], strict=False))
-
-
-def _lines(path: Path) -> list[Json]:
-    return [json.loads(line) for line in path.read_text().split("\n") if line] if path.exists() else []

@@ -7,20 +7,18 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
 import tests.faults.cases  # noqa: F401 - registers them
 from tests.faults.bed import running_bed
 from tests.faults.catalogue import Case, select_cases
 from tests.faults.report import show_row, show_table
 from tests.faults.running import run_case
-from tests.support.reports import Row, meta_row, write_report
+from tests.support.reports import Row, meta_row, report_console, write_report
 from tests.support.stack import Stack, start_stack
 
 
 async def run(stack: Stack, cases: Sequence[Case], seed: int, trials: int | None) -> list[Row]:
     """The rows of these cases, on one bed; each is shown as it comes and the report grows with it."""
-    console = Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
+    console = report_console()
     async with running_bed(stack, random.Random(seed)) as bed:
         servers = {"postgresql": await bed.fetchval("SHOW server_version"), "rabbitmq": await bed.broker_version()}
         rows = [meta_row(seed, "seed", servers)]

@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from rich.console import Console
+
 from tests.support.stack import REPOSITORY
 
 Row = dict[str, Any]
 
 REPORTS = REPOSITORY / ".local" / "reports"
+
+
+def report_console() -> Console:
+    """The terminal, or 140 columns where it is a file: tables are not to be cut."""
+    return Console(width=None if sys.stdout.isatty() else 140, soft_wrap=True, highlight=False)
 
 
 def meta_row(value: float, unit: str, versions: Mapping[str, str]) -> Row:

@@ -13,15 +13,13 @@ from collections.abc import AsyncIterator, Sequence
 from random import Random
 from typing import Final
 
-from rich.console import Console
-
 from services.ingestion.settings import VectorIndexSettings
 from shared.contracts.questions import SearchMode
 from shared.logging import configure_logging
 from tests.bench.scale.corpus import Corpus, base_sizes
 from tests.bench.scale.loading import DIRECTORY, Loaded, load, load_average, running_server
 from tests.bench.scale.measuring import Bench, Chosen, bench_of
-from tests.support.reports import Row, meta_row, write_report
+from tests.support.reports import Row, meta_row, report_console, write_report
 
 STAGES: Final = (10_000, 100_000, 300_000, 1_000_000)
 LARGEST: Final = 0.1  # of all chunks, in one base
@@ -34,7 +32,7 @@ RECALL_QUESTIONS: Final = 50
 
 async def measure(scale: float, seed: int, stages: Sequence[int]) -> list[Row]:
     """All rows, shown as they come; the report grows with them."""
-    console = Console(highlight=False)
+    console = report_console()
     corpus = Corpus(seed)
     # The bounds between exact and index shrink with the data, so that a small run goes the same ways.
     indexes = VectorIndexSettings()

@@ -4,8 +4,9 @@ import math
 
 import pytest
 
+from tests.evaluation.comparing import fold
 from tests.evaluation.scoring import Judged, figures
-from tests.evaluation.sets import Source, fold, holds
+from tests.evaluation.sets import Source, holds
 
 
 def test_figures_of_one_right_result_in_third_place() -> None:
