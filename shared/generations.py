@@ -40,7 +40,7 @@ async def lock_generations(connection: AnyConnection, tenant_id: UUID, knowledge
 
 
 async def is_complete(connection: AnyConnection, knowledge_base_id: UUID, serving: int, other: int) -> bool:
-    """Whether no vector of `serving` lacks its counterpart in the generation `other`."""
+    """Whether no vector of `serving`, the generation that serves, lacks its counterpart in the generation `other`."""
     complete: bool = await connection.fetchval(
         SQL["is_complete"], knowledge_base_id, serving, other, timeout=_COMPARING_SECONDS
     )

@@ -2,10 +2,7 @@
 
 import asyncio
 import re
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from uuid import UUID
+from contextlib import nullcontext
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -14,6 +11,7 @@ from services.gateway.middleware import CALLER, App, Message, Receive, Scope, Se
 from services.gateway.problems import refused
 from services.gateway.refusals import Refusal
 from services.gateway.settings import LimitSettings, LoadSettings
+from services.gateway.slots import Slots
 
 _UPLOAD_PATH = re.compile(r"/api/(knowledge-bases/[^/]+/documents|documents/[^/]+/content)")
 _RETRY_SECONDS = 2
@@ -26,7 +24,7 @@ class BodyLimit:
         self._app = app
         self._limits = limits
         self._load = load
-        self._uploads = _UploadSlots(load)
+        self._uploads = Slots(load.uploads_per_tenant, load.uploads, "too_many_uploads", "uploads")
         self.held = 0  # bytes of JSON bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,29 +87,6 @@ class _Body:
             self._all.held += size
             if self._all.is_full:
                 raise HTTPException(503, "Too much is being received.", headers={"Retry-After": str(_RETRY_SECONDS)})
-
-
-class _UploadSlots:
-    """Uploads at once, of a tenant and in all."""
-
-    def __init__(self, load: LoadSettings) -> None:
-        self._load = load
-        self._of_tenant: Counter[UUID] = Counter()
-
-    @contextmanager
-    def one_of(self, tenant_id: UUID) -> Iterator[None]:
-        """One upload. Raises Refusal."""
-        if self._of_tenant[tenant_id] >= self._load.uploads_per_tenant:
-            raise Refusal("too_many_uploads", "Too many uploads at once.", retry_after=_RETRY_SECONDS)
-        if self._of_tenant.total() >= self._load.uploads:
-            raise Refusal("unavailable", "Too many uploads at once.", retry_after=_RETRY_SECONDS)
-        self._of_tenant[tenant_id] += 1
-        try:
-            yield
-        finally:
-            self._of_tenant[tenant_id] -= 1
-            if not self._of_tenant[tenant_id]:
-                del self._of_tenant[tenant_id]
 
 
 def _too_large(limit: int) -> Refusal:

@@ -16,6 +16,7 @@ from services.gateway.model_status import ModelStatus
 from services.gateway.rates import TenantRates
 from services.gateway.refusals import wrong_field
 from services.gateway.settings import GatewaySettings
+from services.gateway.slots import Slots
 from services.gateway.store.api_keys import ApiKeys, Caller
 from services.gateway.store.idempotency import IdempotentRequest, fingerprint
 from services.gateway.streams import Streams
@@ -45,6 +46,7 @@ class Parts:
     rates: TenantRates
     session_turns: Turns
     storing_turns: Turns
+    downloads: Slots
     session_streams: Streams
     knowledge_base_streams: Streams
     model_status: ModelStatus

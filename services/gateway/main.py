@@ -19,6 +19,7 @@ from services.gateway.deps import Parts
 from services.gateway.model_status import ModelStatus
 from services.gateway.rates import TenantRates
 from services.gateway.settings import GatewaySettings
+from services.gateway.slots import Slots
 from services.gateway.store.admission import fold_unfinished_for_ever
 from services.gateway.store.api_keys import ApiKeys
 from services.gateway.store.events import StoredEvents
@@ -63,7 +64,7 @@ async def running_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
         rpc = RpcClient(broker_url, NAME)
         feed = HintFeed(streams)
         listener = HintListener(broker_url, NAME, feed.take, feed.note_gap)
-        keep = timedelta(hours=settings.idempotency_hours)
+        keep, load = timedelta(hours=settings.idempotency_hours), settings.load
 
         async def sweep() -> None:
             await forget_old_keys_for_ever(pool, keep)
@@ -85,8 +86,9 @@ async def running_parts(settings: GatewaySettings) -> AsyncIterator[Parts]:
             keys=keys,
             admission=Admission(settings.limits),
             rates=TenantRates(pool, settings.rate),
-            session_turns=Turns(_AT_ONE_SESSION, settings.load.turn_timeout),
-            storing_turns=Turns(settings.load.uploads_stored, settings.load.storing_timeout),
+            session_turns=Turns(_AT_ONE_SESSION, load.turn_timeout),
+            storing_turns=Turns(load.uploads_stored, load.storing_timeout),
+            downloads=Slots(load.downloads_per_tenant, load.downloads, "too_many_downloads", "downloads"),
             session_streams=session_streams,
             knowledge_base_streams=knowledge_base_streams,
             model_status=ModelStatus(registry, http, settings.probe_seconds, settings.probe_cache_seconds),

@@ -2,14 +2,15 @@
 
 import asyncio
 import time
-from typing import Literal
 
 import httpx
 
-from services.gateway.schemas.catalogue import ModelView
-from shared.model_registry import ChatModel, EmbeddingModel, ModelRegistry
+from services.gateway.schemas.catalogue import ModelKind, ModelView
+from shared.model_registry import ChatModel, EmbeddingModel, ModelRegistry, RerankModel
 
-_Model = ChatModel | EmbeddingModel
+_Model = ChatModel | EmbeddingModel | RerankModel
+
+_KEY_REFUSED = "the endpoint refused the key"
 
 
 class ModelStatus:
@@ -25,16 +26,29 @@ class ModelStatus:
         self._one_at_a_time = asyncio.Lock()
 
     async def views(self) -> list[ModelView]:
-        """The chat models, then the embedding models, as in the models file."""
+        """The chat models, then the embedding models, then the reranking models, as in the models file."""
         async with self._one_at_a_time:
             if time.monotonic() >= self._until:
                 chat = [self._view("chat", model) for model in self._registry.chat.values()]
                 embedding = [self._view("embedding", model) for model in self._registry.embedding.values()]
-                self._views = list(await asyncio.gather(*chat, *embedding))
+                rerank = [self._view("rerank", model) for model in self._registry.rerank.values()]
+                self._views = list(await asyncio.gather(*chat, *embedding, *rerank))
                 self._until = time.monotonic() + self._cache_seconds
             return self._views
 
-    async def _view(self, kind: Literal["chat", "embedding"], model: _Model) -> ModelView:
+    async def lasting_problem(self, model: EmbeddingModel) -> str | None:
+        """Why a model can't be used until somebody changes something: its key is missing or refused. Not that it is away for the moment."""
+        problem = model.problem
+        if problem is not None:
+            return problem
+        if time.monotonic() < self._until:
+            of_name = (view.problem for view in self._views if (view.kind, view.name) == ("embedding", model.name))
+            problem = next(of_name, None)
+        else:
+            problem = await self._look(model)
+        return problem if problem == _KEY_REFUSED else None
+
+    async def _view(self, kind: ModelKind, model: _Model) -> ModelView:
         problem = model.problem or await self._look(model)
         return ModelView(
             name=model.name,
@@ -59,7 +73,7 @@ class ModelStatus:
 def _problem_of(status: int) -> str | None:
     # An endpoint without a list of models (404) may well serve them.
     if status in (401, 403):
-        return "the endpoint refused the key"
+        return _KEY_REFUSED
     if status >= 500:
         return f"the endpoint answers with status {status}"
     return None

@@ -38,6 +38,7 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "invalid_request": (422, "The request is not valid"),
     "invalid_cursor": (422, "The cursor is not valid"),
     "unknown_model": (422, "There is no such model"),
+    "unusable_model": (422, "The model can't be used"),
     "unknown_tool": (422, "There is no such tool"),
     "unknown_knowledge_base": (422, "There is no such knowledge base"),
     "empty_file": (422, "The file is empty"),
@@ -46,10 +47,12 @@ PROBLEMS: Mapping[str, tuple[int, str]] = {
     "too_many_documents": (429, "Too many documents are unfinished"),
     "system_full": (429, "Too much work is unfinished"),
     "too_many_uploads": (429, "Too many uploads at once"),
+    "too_many_downloads": (429, "Too many files are being sent"),
     "too_many_streams": (429, "Too many event streams are open"),
     "rate_limited": (429, "Too many requests"),
     "internal_error": (500, "Something went wrong here"),
     "retrieval_failed": (500, "The search failed"),
+    "embedding_failed": (502, "The embedding model gives no vectors"),
     "retrieval_unavailable": (503, "The search can't be reached now"),
     "unavailable": (503, "The service is not available now"),
 }
@@ -164,7 +167,8 @@ async def _on_question_failed(_request: Request, error: Exception) -> Response:
     if error.retryable:
         headers = {"Retry-After": str(_RETRY_SECONDS)}
         return ProblemResponse("retrieval_unavailable", "Try again in a moment.", headers=headers, cause=error.code)
-    return ProblemResponse("retrieval_failed", error.message, cause=error.code)
+    code = "embedding_failed" if error.code.startswith("embedding_") else "retrieval_failed"
+    return ProblemResponse(code, error.message, cause=error.code)
 
 
 async def _on_trouble(_request: Request, error: Exception) -> Response:

@@ -27,11 +27,13 @@ class LoadSettings(BaseModel):
     """What this gateway holds at once. Over it, requests are told to come again; times in seconds."""
 
     body_bytes: int = Field(default=256 * _MIB, ge=1, description="JSON bodies that are being received or answered")
-    body_timeout: float = Field(default=30.0, gt=0, description="between two parts of a body")
+    body_timeout: float = Field(default=30.0, gt=0, description="between two parts of a body, or of a file being sent")
     uploads: int = Field(default=32, ge=1, description="upload requests")
     uploads_per_tenant: int = Field(default=16, ge=1)
     uploads_stored: int = Field(default=4, ge=1, description="uploads that write to the database; the others wait")
     storing_timeout: float = Field(default=60.0, gt=0, description="waiting for other uploads to be written")
+    downloads: int = Field(default=64, ge=1, description="files being sent, of each of which a part is in memory")
+    downloads_per_tenant: int = Field(default=16, ge=1)
     turn_timeout: float = Field(default=5.0, gt=0, description="waiting for other requests of the same session")
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 
-from services.gateway.refusals import Refusal, wrong_field
+from services.gateway.refusals import FieldError, Refusal, wrong_field
 from services.gateway.schemas.labels import MAX_TAGS, Labels, split_tags
 from services.gateway.settings import LimitSettings
 from services.gateway.store.documents import Upload
@@ -25,7 +25,10 @@ from shared.contracts.media import PLAIN_TEXT, SUPPORTED_FORMATS, supported_medi
 _PART_BYTES = 1024 * 1024
 _MAX_NAME = 255
 _MAX_FIELDS = 2 * MAX_TAGS
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_MAX_SHOWN_NAME = 64
+_FILE_FIELDS = ("files", "file")  # one name means as much as the other
+LABEL_FIELDS = ("tags", "date")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,19 @@ class ReceivedForm:
 
 
 @asynccontextmanager
-async def received_files(request: Request, limits: LimitSettings) -> AsyncIterator[ReceivedForm]:
+async def received_files(
+    request: Request, limits: LimitSettings, label_fields: Sequence[str] = LABEL_FIELDS
+) -> AsyncIterator[ReceivedForm]:
     """The checked files of a multipart request; they are gone after the block.
 
-    Raises Refusal: unreadable, none, too many, too large, empty, or of a type that isn't supported; RequestValidationError: wrong labels.
+    Raises Refusal: unreadable, of other fields than `files` (or `file`) and these for labels, no file, too many, too large, empty, or of a
+    type that isn't supported; RequestValidationError: wrong labels.
     """
     if not _is_multipart(request):
         raise Refusal("unsupported_media_type", "Send the files as multipart/form-data.")
     try:
         async with request.form(max_files=limits.files, max_fields=_MAX_FIELDS) as form:
+            _require_known_fields(form, label_fields)
             files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
             if not files:
                 raise wrong_field("files", "invalid_request", "At least one file is needed.")
@@ -65,7 +72,7 @@ async def received_content(request: Request, filename: str, limits: LimitSetting
     Raises Refusal as `received_files` does.
     """
     if _is_multipart(request):
-        async with received_files(request, limits) as form:
+        async with received_files(request, limits, label_fields=()) as form:
             if len(form.files) != 1:
                 raise wrong_field("file", "invalid_request", "Exactly one file is needed.")
             yield form.files[0]
@@ -75,6 +82,21 @@ async def received_content(request: Request, filename: str, limits: LimitSetting
             await asyncio.to_thread(spool.write, part)
         file = UploadFile(cast(BinaryIO, spool), filename=filename, headers=request.headers)
         yield await check_file(file, limits.file_bytes)
+
+
+def _require_known_fields(form: FormData, label_fields: Sequence[str]) -> None:
+    """A field that is misspelt or misplaced would be left out in silence. Raises Refusal."""
+    for name, value in form.multi_items():
+        is_file = isinstance(value, UploadFile)
+        if name in (_FILE_FIELDS if is_file else label_fields):
+            continue
+        shown = name[:_MAX_SHOWN_NAME] if name.isprintable() else ascii(name[:_MAX_SHOWN_NAME])
+        known = ", ".join((_FILE_FIELDS[0], *label_fields))
+        problem = (
+            "must be a file" if name in _FILE_FIELDS else "must not be a file" if name in label_fields else "unknown"
+        )
+        message = f"The form's field {shown}: {problem}. There are: {known}."
+        raise Refusal("invalid_request", message, fields=(FieldError(shown, "unknown_field", message),))
 
 
 def _labels(form: FormData) -> Labels:
@@ -127,7 +149,10 @@ def checked_filename(name: str) -> str:
 
 
 def clean_filename(name: str) -> str:
-    """The last part of a path without control characters, at most 255 characters with its suffix kept; `file` when nothing is left."""
+    """The last part of a path without control characters, at most 255 characters with its suffix kept; `file` when nothing is left.
+
+    Characters that turn the direction of writing go as well: they show `cod.exe` as `exe.doc`, and no name needs them.
+    """
     last = re.split(r"[/\\]", name)[-1]
     cleaned = _CONTROL.sub("", last).strip()
     if cleaned.strip(".") == "":

@@ -1,5 +1,6 @@
 """The rows of generations and their vectors. Every change is fenced by the lease, as a document's is, and commits with its event."""
 
+import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,7 +14,7 @@ import structlog
 
 from services.ingestion.chunks import text_of
 from services.ingestion.pipeline import TextEmbedder
-from services.ingestion.reembedding import ClaimedGeneration, MissingVector, Shelf
+from services.ingestion.reembedding import ClaimedGeneration, IndexState, MissingVector, Shelf
 from services.ingestion.store import database_errors
 from shared.contracts.hints import EventFrame
 from shared.db.pool import AnyConnection, Pool
@@ -31,18 +32,23 @@ SQL = load_queries(Path(__file__).with_name("generations.sql"))
 _CHUNKS_ON_A_SHELF = 1000
 _DOCUMENTS_ON_A_SHELF = 1000
 _DELETED_AT_ONCE = 2000
+_PENDING_AT_MOST = 1000  # vectors that a search reads beside an index, see migration 0013
 _LOST = "the generation belongs to somebody else or is not wanted any more"
 _LONG_SECONDS = 300.0  # one statement may take longer than others
 
 
 class GenerationStore:
-    """Claims generations and writes their vectors, their progress and their end; sends a hint after each commit."""
+    """Claims generations and writes their vectors, their progress and their end; sends a hint after each commit.
 
-    def __init__(self, pool: Pool, owner: UUID, leases: LeaseSettings, hints: HintSender) -> None:
+    A generation of more than `indexed_from` vectors is to have an index.
+    """
+
+    def __init__(self, pool: Pool, owner: UUID, leases: LeaseSettings, hints: HintSender, indexed_from: int) -> None:
         self._pool = pool
         self._owner = owner
         self._leases = leases
         self._hints = hints
+        self._indexed_from = indexed_from
 
     async def claim(self, limit: int, without: Sequence[UUID], held: Sequence[UUID]) -> list[ClaimedGeneration]:
         """Takes up to `limit` generations for a lease, none of the tenants `without`; `held` are those that this process works on."""
@@ -90,10 +96,10 @@ class GenerationStore:
             if not await self._pool.fetchval(SQL["generation_is_held"], job.id, job.epoch):
                 raise LeaseLost(_LOST)
 
-    async def advance(self, job: ClaimedGeneration, done: int, total: int) -> None:
-        """Commits the progress."""
+    async def advance(self, job: ClaimedGeneration, done: int, total: int, *, fresh: bool) -> None:
+        """Commits the progress. `fresh`: this attempt has embedded something, so that it was not in vain."""
         async with self._change(job) as connection:
-            await _fenced(connection, "advance_generation", job, done, total)
+            await _fenced(connection, "advance_generation", job, done, total, fresh)
 
     async def add_vectors(self, job: ClaimedGeneration, shelf: Shelf, vectors: TextEmbedder) -> int:
         """Inserts what was missing from the cache; how many that were. Documents that are being changed are left for the next round."""
@@ -118,12 +124,22 @@ class GenerationStore:
             )
         return int(status.split()[-1])
 
+    async def index_state(self, job: ClaimedGeneration) -> IndexState:
+        """How far the index of a generation is; the first time, a large one is registered for one, which the sweeps then build."""
+        generation = (job.knowledge_base_id, job.generation)
+        async with database_errors():
+            await self._pool.execute(SQL["register_generation"], job.tenant_id, *generation, self._indexed_from)
+            state: IndexState = await self._pool.fetchval(SQL["index_state"], *generation, _PENDING_AT_MOST)
+        return state
+
     async def cut_over(self, job: ClaimedGeneration) -> bool:
         """Makes the generation serve, unless something is missing in it; whether it does."""
         async with database_errors(), self._pool.acquire() as connection:
-            # Without the lock first: whoever adds chunks waits for the comparison below.
-            if not await is_complete(connection, job.knowledge_base_id, job.serving, job.generation):
+            # One by one without the lock, and below by their number: whoever adds chunks waits there.
+            arguments = (job.knowledge_base_id, job.serving, job.generation)
+            if not await connection.fetchval(SQL["lacks_nothing"], *arguments, timeout=_LONG_SECONDS):
                 return False
+        began = time.monotonic()
         async with self._transaction() as connection:
             serving = await lock_generations(connection, job.tenant_id, job.knowledge_base_id)
             await _fenced(connection, "hold_generation", job)
@@ -134,6 +150,7 @@ class GenerationStore:
             await serve_generation(connection, job.tenant_id, job.knowledge_base_id, job.generation)
             frames = await append_embedding_event(connection, job.tenant_id, job.knowledge_base_id)
             failpoint("generation_switching")
+        log.info("generation.cut_over", ms=round((time.monotonic() - began) * 1000))
         self._announce(job.knowledge_base_id, frames)
         return True
 

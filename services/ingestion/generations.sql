@@ -64,6 +64,13 @@ WHERE c.tenant_id = $1 AND c.document_id = ANY ($2::uuid[]) AND NOT EXISTS (
     SELECT FROM chunk_embedding WHERE chunk_id = c.id AND generation = $4 AND field = serving.field OFFSET 0)
 ORDER BY c.document_id, c.ordinal, serving.field;
 
+-- name: lacks_nothing
+-- Whether each vector that a knowledge base ($1 id) has in the generation that serves ($2) has its counterpart in another one ($3). Counted, so that the planner
+-- doesn't hope for an early end of a scan of all bases.
+SELECT count(*) = 0 FROM chunk_embedding serving
+WHERE knowledge_base_id = $1 AND generation = $2 AND NOT EXISTS (
+    SELECT FROM chunk_embedding other WHERE other.chunk_id = serving.chunk_id AND other.field = serving.field AND other.generation = $3 OFFSET 0);
+
 -- name: lock_free_documents
 -- Keeps those of some documents ($2) of a tenant ($1) from changing that nobody is changing at this moment.
 SELECT id FROM document WHERE tenant_id = $1 AND id = ANY ($2::uuid[]) FOR SHARE SKIP LOCKED;
@@ -78,9 +85,30 @@ JOIN chunk ON chunk.tenant_id = $1 AND chunk.id = wanted.chunk_id AND chunk.docu
 JOIN embedding_cache cached ON cached.model = $7 AND cached.text_sha256 = wanted.text_sha256
 ON CONFLICT (chunk_id, generation, field) DO NOTHING;
 
+-- name: register_generation
+-- Gives a generation ($3) of a knowledge base ($1 tenant, $2 id) with more than so many vectors ($4) an index, to be built.
+INSERT INTO vector_index (tenant_id, knowledge_base_id, generation)
+SELECT $1, $2, $3
+WHERE EXISTS (SELECT FROM chunk_embedding WHERE knowledge_base_id = $2 AND generation = $3 OFFSET $4)
+ON CONFLICT DO NOTHING;
+
+-- name: index_state
+-- How far the index of a generation ($2) of a knowledge base ($1) is. It is ready when a search would use it, with so many pending vectors ($3) at most.
+SELECT coalesce((
+    SELECT CASE
+        WHEN relation IS NOT NULL AND $3::bigint >= (
+            SELECT count(*) FROM (SELECT FROM vector_pending WHERE knowledge_base_id = $1 AND generation = $2 LIMIT $3::bigint + 1) AS pending) THEN 'ready'
+        WHEN not_before > now() OR (relation IS NULL AND NOT due) THEN 'failed' -- put off after an error, or more dimensions than an index can take
+        ELSE 'building'
+    END
+    FROM vector_index WHERE knowledge_base_id = $1 AND generation = $2
+), 'unneeded');
+
 -- name: advance_generation
--- Says how far a generation ($1 id, $2 epoch) is: $3 of $4 chunks. Its attempts count from the start again. No row when the lease is lost.
-UPDATE embedding_generation SET done = $3, total = $4, attempts = 0 WHERE id = $1 AND lease_epoch = $2 RETURNING id;
+-- Says how far a generation ($1 id, $2 epoch) is: $3 of $4 chunks. Its attempts count from the start again when this one has got further ($5). No row when the
+-- lease is lost.
+UPDATE embedding_generation SET done = $3, total = $4, attempts = CASE WHEN $5::boolean THEN 0 ELSE attempts END
+WHERE id = $1 AND lease_epoch = $2 RETURNING id;
 
 -- name: fail_generation
 -- Ends the building of a generation ($1 id, $2 epoch) with an error ($3). No row when the lease is lost.

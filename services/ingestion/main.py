@@ -105,9 +105,10 @@ def _generations(
     settings: IngestionSettings, pool: Pool, owner: UUID, hints: HintPublisher, embedders: Embedders
 ) -> _Generations:
     """What embeds knowledge bases again when their model is changed."""
-    store = GenerationStore(pool, owner, settings.lease, hints)
+    store = GenerationStore(pool, owner, settings.lease, hints, settings.vector_indexes.min_vectors)
     keeper = LeaseKeeper(store.renew, settings.lease)
-    worker = GenerationWorker(keeper, store, Reembedding(store, embedders, settings.work.progress_every))
+    reembedding = Reembedding(store, embedders, settings.work.progress_every, settings.generations.index_seconds)
+    worker = GenerationWorker(keeper, store, reembedding)
     jobs = Jobs(worker.claim, worker.work, settings.generation_jobs, DATABASE_TROUBLE)
     keep = timedelta(days=settings.generations.keep_days)
     discard = partial(discard_generations_for_ever, store, keep, settings.generations.sweep_every)

@@ -14,7 +14,7 @@ lease is gone, whose document was deleted or has newer bytes gets LeaseLost and 
 import asyncio
 import time
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, Protocol
@@ -23,10 +23,10 @@ from uuid import UUID
 import structlog
 
 from services.ingestion.chunks import Chunk, make_chunk
+from services.ingestion.endings import Endings, see_through
 from services.ingestion.sections import ParsedFile, Piece
-from services.ingestion.text import DocumentError
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
-from shared.errors import CodedError, ErrorInfo, LeaseLost
+from shared.errors import CodedError, LeaseLost
 from shared.failpoints import failpoint
 
 log = structlog.get_logger()
@@ -81,20 +81,13 @@ class Content:
     vectors: Mapping[int, "TextEmbedder"]
 
 
-class DocumentStore(Protocol):
-    """The document's row and chunks.
-
-    `fail`, `delay` and `hand_back` end the lease. All raise LeaseLost when it is gone, and a retryable CodedError while the
-    database is away.
-    """
+class DocumentStore(Endings[ClaimedDocument], Protocol):
+    """The document's row and chunks. All raise what those that end the lease do."""
 
     async def load(self, document: ClaimedDocument) -> bytes: ...
-    async def advance(self, document: ClaimedDocument, progress: Progress) -> None: ...
+    async def advance(self, document: ClaimedDocument, *steps: Progress) -> None: ...
     async def confirm(self, document: ClaimedDocument) -> None: ...
     async def swap_in(self, document: ClaimedDocument, content: Content) -> None: ...
-    async def fail(self, document: ClaimedDocument, error: ErrorInfo) -> None: ...
-    async def delay(self, document: ClaimedDocument, error: ErrorInfo) -> None: ...
-    async def hand_back(self, document: ClaimedDocument) -> None: ...
 
 
 class Parser(Protocol):
@@ -135,23 +128,7 @@ class Ingestion:
 
     async def run(self, document: ClaimedDocument) -> None:
         """Brings a document to one of the ways out. Raises nothing but CancelledError, after handing the document back."""
-        try:
-            await self._ingest(document)
-        except asyncio.CancelledError:
-            # Cancelled twice (a lost lease is noticed again, say), it still hands back.
-            await asyncio.shield(_conclude(self.store.hand_back(document)))
-            raise
-        except LeaseLost:
-            log.warning("document.lost")
-        except DocumentError as error:
-            await _conclude(self.store.fail(document, ErrorInfo(code=error.code, message=str(error))))
-        except CodedError as error:
-            end = self.store.delay if error.retryable else self.store.fail
-            await _conclude(end(document, error.info))
-        except Exception:
-            log.exception("document.crashed")
-            error_info = ErrorInfo(code="internal_error", message="the document could not be processed")
-            await _conclude(self.store.delay(document, error_info))
+        await see_through(self._ingest(document), document, self.store, crash="the document could not be processed")
 
     async def _ingest(self, document: ClaimedDocument) -> None:
         started = time.monotonic()
@@ -164,23 +141,29 @@ class Ingestion:
         pieces = parsed.pieces
         failpoint("document_parsed")
         log.info("document.parsed", bytes=len(data), chunks=len(pieces), ms=_ms_since(started))
-        await self.store.advance(document, Progress("splitting", 0, len(pieces)))
+        passed = [Progress("splitting", 0, len(pieces))]
+        # A few pieces are split before anybody has read of it: announced with the next state, by one commit.
+        if len(pieces) > _CHUNKS_PER_TURN:
+            await self.store.advance(document, *passed)
+            passed.clear()
         chunks = await _make_chunks(pieces, settings)
-        await self._embed(document, chunks, embedder)
+        await self._embed(document, chunks, embedder, passed)
         vectors = {document.generation: embedder, **await self._embed_beside(document, chunks)}
         failpoint("document_embedded")
         await self.store.swap_in(document, Content(parsed, chunks, vectors))
         failpoint("document_swapped")
         log.info("document.ready", chunks=len(chunks), ms=_ms_since(started))
 
-    async def _embed(self, document: ClaimedDocument, chunks: Sequence[Chunk], embedder: TextEmbedder) -> None:
-        """Brings the vectors of all chunks into the cache, with progress."""
+    async def _embed(
+        self, document: ClaimedDocument, chunks: Sequence[Chunk], embedder: TextEmbedder, passed: Sequence[Progress]
+    ) -> None:
+        """Brings the vectors of all chunks into the cache, with progress. `passed`: what wasn't announced yet."""
         started = time.monotonic()
         announced = float("-inf")  # the first batch counts as progress, however soon the next fault is
         missing = await embedder.missing(_texts(chunks))
         needed = _needed(chunks, missing)
         total = len(chunks)
-        await self.store.advance(document, Progress("embedding", bisect_right(needed, 0), total))
+        await self.store.advance(document, *passed, Progress("embedding", bisect_right(needed, 0), total))
         async for embedded in embed_in_batches(embedder, missing, _CAREFUL_BATCH if document.deaths else None):
             if embedded == len(missing) or time.monotonic() - announced >= self.progress_every:
                 announced = time.monotonic()
@@ -218,15 +201,6 @@ async def embed_in_batches(
         await embedder.embed(batch)
         embedded += len(batch)
         yield embedded
-
-
-async def _conclude(ending: Awaitable[None]) -> None:
-    try:
-        await ending
-    except LeaseLost:
-        log.warning("document.lost")
-    except CodedError as error:
-        log.warning("document.abandoned", code=error.code)  # the lease runs out, and a sweeper finds the document
 
 
 async def _make_chunks(pieces: Sequence[Piece], settings: KnowledgeBaseSettings) -> list[Chunk]:

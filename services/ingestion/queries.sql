@@ -25,9 +25,10 @@ SELECT data FROM document_blob WHERE tenant_id = $1 AND document_id = $2 AND ver
 
 -- name: advance_document
 -- Moves a claimed document ($1 id, $2 epoch, $3 version) on to a state ($4) with its progress ($5 of $6); $7 says that something was achieved, so that its
--- attempts count from the start again. No row when the lease is lost.
+-- attempts count from the start again and it waits for nothing. No row when the lease is lost.
 UPDATE document SET
-    state = $4, progress_done = $5, progress_total = $6, attempts = CASE WHEN $7 THEN 0 ELSE attempts END, updated_at = now()
+    state = $4, progress_done = $5, progress_total = $6, attempts = CASE WHEN $7 THEN 0 ELSE attempts END,
+    waiting = CASE WHEN $7 THEN NULL ELSE waiting END, updated_at = now()
 WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
 RETURNING id;
 
@@ -40,7 +41,7 @@ SELECT EXISTS (SELECT FROM document WHERE id = $1 AND lease_epoch = $2 AND versi
 -- its content turned out to have ($6, or ''), and ends the lease. No row when the lease is lost. The chunks follow in the same transaction, which keeps the
 -- document's row locked against its deletion.
 UPDATE document SET
-    state = 'ready', current_version = version, chunk_count = $4, progress_done = $4, progress_total = $4, error = NULL, deaths = 0,
+    state = 'ready', current_version = version, chunk_count = $4, progress_done = $4, progress_total = $4, error = NULL, waiting = NULL, deaths = 0,
     warnings = $5, media_type = coalesce(nullif($6, ''), media_type),
     lease_owner = NULL, lease_until = NULL, attempts = 0, updated_at = now()
 WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
@@ -48,16 +49,17 @@ RETURNING id;
 
 -- name: fail_document
 -- Ends a claimed document ($1 id, $2 epoch, $3 version) with an error ($4). What searches see stays as it was. No row when the lease is lost.
-UPDATE document SET state = 'failed', error = $4, lease_owner = NULL, lease_until = NULL, updated_at = now()
+UPDATE document SET state = 'failed', error = $4, waiting = NULL, lease_owner = NULL, lease_until = NULL, updated_at = now()
 WHERE id = $1 AND lease_epoch = $2 AND version = $3 AND state NOT IN ('ready', 'failed')
 RETURNING id;
 
 -- name: delay_document
--- Puts a claimed document ($1 id, $2 epoch, $3 version) back for later: at a random moment within 2^attempts seconds, at most $4; or fails it with an error ($6)
--- after so many attempts ($5). No row when the lease is lost.
+-- Puts a claimed document ($1 id, $2 epoch, $3 version) back for later: at a random moment within 2^attempts seconds, at most $4, and says what it waits for ($6,
+-- an error) and since when; or fails it with that error after so many attempts ($5). No row when the lease is lost.
 UPDATE document SET
     state = CASE WHEN attempts < $5 THEN 'queued' ELSE 'failed' END,
     error = CASE WHEN attempts < $5 THEN NULL ELSE $6::jsonb END,
+    waiting = CASE WHEN attempts < $5 THEN $6::jsonb || jsonb_build_object('since', coalesce(waiting -> 'since', to_jsonb(now()))) END,
     lease_owner = NULL,
     lease_until = NULL,
     not_before = now() + random() * least(2 ^ least(attempts, 30), $4::float8) * interval '1 second',
@@ -112,21 +114,23 @@ DELETE FROM chunk_parent WHERE tenant_id = $1 AND document_id = $2;
 -- name: insert_parents
 -- Adds larger pieces ($5, a JSON array) of a version ($4) of a document ($1 tenant, $2 knowledge base, $3 id), for their chunks to name.
 INSERT INTO chunk_parent (
-    tenant_id, knowledge_base_id, document_id, version, id, ordinal, title, heading_path, content, char_start, char_end, header_chars)
-SELECT $1, $2, $3, $4, p.id, p.ordinal, p.title, p.heading_path, p.content, p.char_start, p.char_end, p.header_chars
+    tenant_id, knowledge_base_id, document_id, version, id, ordinal, title, heading_path, content, char_start, char_end, header_chars,
+    page_first, page_last)
+SELECT $1, $2, $3, $4, p.id, p.ordinal, p.title, p.heading_path, p.content, p.char_start, p.char_end, p.header_chars, p.page_first, p.page_last
 FROM json_to_recordset($5::json) AS p (
-    id uuid, ordinal integer, title text, heading_path text[], content text, char_start integer, char_end integer, header_chars integer);
+    id uuid, ordinal integer, title text, heading_path text[], content text, char_start integer, char_end integer, header_chars integer,
+    page_first integer, page_last integer);
 
 -- name: insert_chunks
 -- Adds chunks ($5, a JSON array) of a version ($4) of a document ($1 tenant, $2 knowledge base, $3 id).
 INSERT INTO chunk (
     tenant_id, knowledge_base_id, document_id, version, id, ordinal, parent_id, title, heading_path, content, char_start, char_end, header_chars,
-    keywords, keyword_count)
+    page_first, page_last, keywords, keyword_count)
 SELECT $1, $2, $3, $4, c.id, c.ordinal, c.parent_id, c.title, c.heading_path, c.content, c.char_start, c.char_end, c.header_chars,
-       c.keywords, c.keyword_count
+       c.page_first, c.page_last, c.keywords, c.keyword_count
 FROM json_to_recordset($5::json) AS c (
     id uuid, ordinal integer, parent_id uuid, title text, heading_path text[], content text, char_start integer, char_end integer,
-    header_chars integer, keywords tsvector, keyword_count integer);
+    header_chars integer, page_first integer, page_last integer, keywords tsvector, keyword_count integer);
 
 -- name: insert_embeddings
 -- Gives chunks ($4, one entry a vector) of a knowledge base ($1 tenant, $2 id) their vectors of a generation ($7) for fields ($5) from the cache, by model ($3)

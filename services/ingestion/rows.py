@@ -22,6 +22,7 @@ def chunk_row(chunk_id: UUID, chunk: Chunk, parents: Mapping[int, UUID]) -> dict
 
 def piece_row(piece_id: UUID, piece: Piece) -> dict[str, Any]:
     """The columns of `insert_parents`."""
+    first, last = piece.pages or (None, None)
     return {
         "id": piece_id,
         "ordinal": piece.ordinal,
@@ -31,4 +32,6 @@ def piece_row(piece_id: UUID, piece: Piece) -> dict[str, Any]:
         "char_start": piece.start,
         "char_end": piece.end,
         "header_chars": piece.header_chars,
+        "page_first": first,
+        "page_last": last,
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from services.ingestion.numbering import strip_numbering
+from services.ingestion.pages import PageRange, PageStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Piece:
 
     The first `header_chars` characters of the content repeat the header of the table that the piece begins in the middle of;
     what follows them is `text[start:end]`. `parent` is the larger piece around it (parents have their own ordinals), of which at least
-    one piece is a part.
+    one piece is a part. `pages` are where the range stands in a document that has pages.
     """
 
     ordinal: int
@@ -62,6 +63,7 @@ class Piece:
     end: int
     header_chars: int = 0
     parent: "Piece | None" = None
+    pages: PageRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class ParsedDocument:
-    """A document's text, its sections in order, and the blocks of it that should stay whole (sorted, disjoint).
+    """A document's text, its sections in order, the blocks of it that should stay whole (sorted, disjoint), and where its pages begin.
 
     Before `body_start` stands the front matter that a Markdown file may begin with: metadata, of no section.
     """
@@ -83,6 +85,7 @@ class ParsedDocument:
     sections: tuple[Section, ...]
     blocks: tuple[Block, ...] = ()
     body_start: int = 0
+    pages: tuple[PageStart, ...] = ()
     notes: tuple[Note, ...] = ()
     media_type: str = ""  # found by the file's content
 

@@ -52,6 +52,9 @@ class GenerationSettings(BaseModel):
         default=7.0, gt=0, description="the former model of a knowledge base can be returned to at once for so long"
     )
     sweep_every: float = Field(default=600.0, gt=0)
+    index_seconds: float = Field(
+        default=600.0, ge=0, description="how long the next model of a large base waits for its index before it serves"
+    )
 
 
 class IngestionSettings(CommonSettings):

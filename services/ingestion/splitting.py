@@ -18,9 +18,11 @@ Without the repetitions the pieces hold all text of the sections, in order. Each
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Final
 
+from services.ingestion.pages import pages_between
 from services.ingestion.sections import ParsedDocument, Piece, Section, trim
 from services.ingestion.sentences import packed_sentences
 from services.ingestion.windows import Limits, Range, Windows
@@ -34,11 +36,11 @@ def split(document: ParsedDocument, settings: SplitSettings) -> Iterator[Piece]:
     windows = Windows(document.text, document.blocks, _limits(settings))
     match settings.method:
         case "heading":
-            return _numbered(windows, _by_heading(document, windows))
+            return _numbered(document, windows, _by_heading(document, windows))
         case "recursive":
-            return _numbered(windows, _recursive(document, windows))
+            return _numbered(document, windows, _recursive(document, windows))
         case "sentence":
-            return _numbered(windows, _by_sentence(document, windows))
+            return _numbered(document, windows, _by_sentence(document, windows))
         case "parent_child":
             return _children(document, windows, settings.parent_size)
 
@@ -69,21 +71,22 @@ def _by_sentence(document: ParsedDocument, windows: Windows) -> Iterator[_Named]
 def _children(document: ParsedDocument, windows: Windows, parent_size: int) -> Iterator[Piece]:
     larger = Windows(document.text, document.blocks, Limits(parent_size, 0, parent_size, _NO_LIMIT))
     ordinals = count()
-    for parent in _numbered(larger, _by_heading(document, larger)):
+    for parent in _numbered(document, larger, _by_heading(document, larger)):
         for extent in windows.ranges(parent.start, parent.end):
-            yield _piece(windows, next(ordinals), parent, extent, parent)
+            yield replace(_piece(document, windows, next(ordinals), parent, extent), parent=parent)
 
 
-def _numbered(windows: Windows, named: Iterator[_Named]) -> Iterator[Piece]:
+def _numbered(document: ParsedDocument, windows: Windows, named: Iterator[_Named]) -> Iterator[Piece]:
     for ordinal, (section, extent) in enumerate(named):
-        yield _piece(windows, ordinal, section, extent)
+        yield _piece(document, windows, ordinal, section, extent)
 
 
-def _piece(windows: Windows, ordinal: int, named: Section | Piece, extent: Range, parent: Piece | None = None) -> Piece:
+def _piece(document: ParsedDocument, windows: Windows, ordinal: int, named: Section | Piece, extent: Range) -> Piece:
     start, end = extent
     header = windows.header(start)
     content = header + windows.text[start:end]
-    return Piece(ordinal, named.title, named.heading_path, content, start, end, len(header), parent)
+    pages = pages_between(document.pages, start, end)
+    return Piece(ordinal, named.title, named.heading_path, content, start, end, len(header), pages=pages)
 
 
 def _limits(settings: SplitSettings) -> Limits:

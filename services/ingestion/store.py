@@ -96,19 +96,22 @@ class DocumentStore:
 
     async def load(self, document: ClaimedDocument) -> bytes:
         """The whole file. Raises LeaseLost when the bytes of this version are gone."""
-        async with self._transaction() as connection:
-            rows = await connection.fetch(
-                SQL["load_document"], document.tenant_id, document.id, document.version, timeout=_SWAP_SECONDS
-            )
+        place = (document.tenant_id, document.id, document.version)
+        async with database_errors():
+            rows = await self._pool.fetch(SQL["load_document"], *place, timeout=_SWAP_SECONDS)
         if not rows:
             raise LeaseLost("the document was deleted or has newer bytes")
         return b"".join(row["data"] for row in rows)
 
-    async def advance(self, document: ClaimedDocument, progress: Progress) -> None:
-        """Commits a state and its progress."""
-        async with self._change(document) as connection:
-            arguments = (progress.state, progress.done, progress.total, progress.fresh)
-            await _fenced(connection, "advance_document", document, *arguments)
+    async def advance(self, document: ClaimedDocument, *steps: Progress) -> None:
+        """Commits states with their progress, each with its event."""
+        frames: list[EventFrame] = []
+        async with self._transaction() as connection:
+            for step in steps:
+                arguments = (step.state, step.done, step.total, step.fresh)
+                await _fenced(connection, "advance_document", document, *arguments)
+                frames += await _append_event(connection, document)
+        self._announce(document, frames)
 
     async def confirm(self, document: ClaimedDocument) -> None:
         """Raises LeaseLost when the document isn't this worker's any more."""

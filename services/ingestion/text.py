@@ -23,6 +23,10 @@ _CHINESE_ENCODINGS: Final = (
     ("big5", range(0xA1, 0xA4), range(0xA4, 0xC7)),
 )
 _HANGUL_LEADS: Final = range(0xB0, 0xC9)  # in EUC-KR, whose text would else pass for GB18030
+_CYRILLIC_ENCODINGS: Final = ("cp1251", "koi8_u", "cp866", "iso8859_5")  # KOI8-U has the letters of KOI8-R
+_CYRILLIC_LETTERS: Final = frozenset("оеаинтсрвлкмдупі")  # four of five in Russian and Ukrainian text
+_WORD = re.compile(r"[^\W\d_]+")
+_NEVER_IN_TEXT = re.compile(b"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _OTHER_ENCODINGS: Final = ("shift_jis", "euc_jp", "euc_kr", "cp1252", "cp1251")
 _DETECTION_SAMPLE: Final = 64 * 1024
 _LINE_ENDS = re.compile(r"\r\n?")
@@ -110,15 +114,41 @@ def _damaged_utf8(data: bytes) -> str | None:
 
 
 def _legacy(data: bytes) -> str:
-    """Choose among older encodings: the Chinese ones by their frequent characters, others by general statistics."""
+    """Choose among older encodings: Cyrillic and Chinese ones by their frequent characters, others by general statistics."""
     sample = data[:_DETECTION_SAMPLE]
-    encoding = _chinese(sample)
+    encoding = _cyrillic(sample) or _chinese(sample)
     if encoding is None:
         best = from_bytes(sample, cp_isolation=list(_OTHER_ENCODINGS), enable_fallback=False).best()
         encoding = best.encoding if best else None
     if encoding is None:
-        raise NotText("the file is not text in any encoding we know (UTF-8, UTF-16, GB18030, Big5, ...)")
+        raise NotText("the file is not text in any encoding we know (UTF-8, UTF-16, GB18030, Big5, KOI8-R, ...)")
     return data.decode(encoding, errors="replace")
+
+
+def _cyrillic(sample: bytes) -> str | None:
+    """Return the Cyrillic encoding in which most characters beyond ASCII are frequent letters.
+
+    It stands before the Chinese ones, since KOI8's small letters in pairs are frequent Chinese characters. General detectors don't tell
+    it from others in short texts.
+    """
+    if _NEVER_IN_TEXT.search(sample):
+        return None
+    shares = {encoding: _cyrillic_share(sample.decode(encoding, errors="replace")) for encoding in _CYRILLIC_ENCODINGS}
+    best = max(shares, key=lambda encoding: shares[encoding])
+    return best if shares[best] > 0.65 else None
+
+
+def _cyrillic_share(text: str) -> float:
+    """Return which share of the characters beyond ASCII are frequent letters in words as one writes them; 0 where few differ.
+
+    The wrong encoding tears words apart, or has a small letter before large ones.
+    """
+    words = (word for word in _WORD.findall(text) if word.islower() or word.isupper() or word.istitle())
+    letters = "".join(word for word in words if min(word) >= "\u0400").lower()
+    frequent = [letter for letter in letters if letter in _CYRILLIC_LETTERS]
+    if len(frequent) < 8 or len(set(frequent)) < 5:
+        return 0.0
+    return len(frequent) / sum(char > "\x7f" for char in text)
 
 
 def _chinese(sample: bytes) -> str | None:

@@ -47,9 +47,13 @@ class VectorIndexes:
         while True:
             try:
                 await self.sweep()
-            except (*DATABASE_TROUBLE, asyncpg.PostgresError) as error:
+            except DATABASE_TROUBLE as error:
                 # A search that holds on to a table that is to be dropped, say: nothing that the next sweep doesn't do.
                 log.warning("vector_indexes.not_swept", cause=type(error).__name__)
+            except (
+                Exception
+            ):  # a missing right, a mistake of ours: somebody has to mend it, but searches are right without indexes
+                log.exception("vector_indexes.failed")
             await asyncio.sleep(self._settings.every)
 
     async def sweep(self) -> None:
@@ -74,8 +78,8 @@ class VectorIndexes:
             rows = await self._pool.fetchval(
                 SQL["build_vector_index"], *arguments, timeout=self._settings.build_seconds
             )
-        except (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError):
-            raise  # the server went away, or somebody ended it: nothing is left of it, and it is due still
+        except (asyncpg.PostgresConnectionError, asyncpg.OperatorInterventionError, asyncpg.SyntaxOrAccessError):
+            raise  # the server went away, somebody ended it, or it may not be done: nothing is left of it, and it is due still
         except (TimeoutError, asyncpg.PostgresError) as error:
             # Vectors of two dimensions, a disk that is full: searches go on exactly, whoever reads the log mends it.
             log.warning("vector_index.failed", cause=type(error).__name__, **_named(generation))

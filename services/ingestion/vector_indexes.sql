@@ -1,8 +1,14 @@
 -- name: register_vector_indexes
--- Gives those generations an index, to be built, that have got vectors lately (of $2 entries at most) and now have more than so many ($1).
+-- Gives those generations an index, to be built, that have got vectors lately (of $2 entries at most) and now have more than so many ($1). One that is still
+-- being made waits until it is complete: see register_generation.
 WITH taken AS (
     DELETE FROM vector_change
-    WHERE ctid = ANY (ARRAY(SELECT ctid FROM vector_change LIMIT $2 FOR UPDATE SKIP LOCKED))
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM vector_change AS change
+        WHERE NOT EXISTS (
+            SELECT FROM embedding_generation AS made
+            WHERE made.knowledge_base_id = change.knowledge_base_id AND made.generation = change.generation AND made.state = 'building')
+        LIMIT $2 FOR UPDATE OF change SKIP LOCKED))
     RETURNING knowledge_base_id, generation
 ), touched AS (
     SELECT knowledge_base_id, generation, (SELECT tenant_id FROM knowledge_base WHERE id = once.knowledge_base_id) AS tenant_id

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -15,8 +16,7 @@ from services.retrieval.reranking.judging import Asked, Candidate, Judgement
 _UNKNOWN = ScoreRange()
 
 
-@dataclass(frozen=True, slots=True)
-class Assessed:
+class Assessed(NamedTuple):
     """A candidate with its relevance, and after reranking with its judgement and the rank that it had before."""
 
     candidate: Candidate

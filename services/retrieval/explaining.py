@@ -27,8 +27,10 @@ def make_hit(asked: Asked, one: Assessed, parent: Parent | None, explanation: Hi
         char_start=shown.char_start,
         char_end=shown.char_end,
         header_chars=shown.header_chars,
+        page_first=shown.page_first,
+        page_last=shown.page_last,
         score=one.relevance.score,
-        quote=best_quote(passage.content[passage.header_chars :], passage.char_start, asked.terms, asked.weights),
+        quote=best_quote(passage, one.candidate.content, asked.terms, asked.weights.tolist()),
         parent_id=parent.id if parent else None,
         explanation=explanation,
     )

@@ -7,7 +7,7 @@ from services.retrieval.rerank_stage import RerankStage
 from services.retrieval.reranking.model import ModelReranker
 from services.retrieval.search import Search
 from services.retrieval.settings import RetrievalSettings
-from services.retrieval.store import SearchStore
+from services.retrieval.store import SESSION, SearchStore
 from shared.db.pool import open_pool
 from shared.embeddings import EmbeddingClient, embedding_http_client
 from shared.logging import configure_logging
@@ -22,7 +22,7 @@ async def start() -> None:
     settings = load_settings(RetrievalSettings)
     configure_logging(NAME, settings.log_level)
     registry = load_models(settings.models_file)
-    pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool)
+    pool = await open_pool(settings.database_url.get_secret_value(), NAME, settings.pool, SESSION)
     http = embedding_http_client()
     client = EmbeddingClient(registry, http, retry_seconds=settings.embedding.retry_seconds)
     store = SearchStore(pool, settings.search.keyword_postings, settings.search.exact_chunks)

@@ -5,11 +5,11 @@ and kana match anywhere, others at the beginning of a word with the same stem.
 """
 
 import re
+import string
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import opencc
@@ -26,11 +26,12 @@ _IN_HAN = [chr(code) for code in range(0x4E00, 0xA000)]
 _PAIRS = zip(_IN_HAN, opencc.OpenCC("t2s").convert("\n".join(_IN_HAN)).split("\n"), strict=True)
 _SIMPLIFIED = {ord(char): simplified for char, simplified in _PAIRS if char != simplified}
 _TRADITIONAL = re.compile(f"[{''.join(map(chr, _SIMPLIFIED))}]")
+_LATIN = frozenset(string.ascii_lowercase + string.digits)
+_WORD = re.compile(f"[{string.ascii_lowercase}{string.digits}]+")
 _MOST = 32  # occurrences of one term that count; more say nothing new
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A folded text and where in it each term of the question begins, ascending; one entry for each term, in the question's order."""
 
     folded: str
@@ -50,13 +51,15 @@ def fold(text: str) -> str:
 
 def find_terms(terms: Sequence[str], text: str) -> Text:
     """Where a question's terms stand in a text."""
+    if not text:
+        return Text("", ((),) * len(terms))
     folded = fold(text)
-    return Text(folded, tuple(_starts(term, folded) if term in folded else () for term in terms))
+    return Text(folded, tuple([_starts(term, folded) if term in folded else () for term in terms]))
 
 
 def presence(texts: Sequence[Text], terms: int) -> NDArray[np.bool_]:
     """Which text holds which of so many terms, shape (len(texts), terms)."""
-    held = [[bool(starts) for starts in text.starts] for text in texts]
+    held = [[len(starts) > 0 for starts in text.starts] for text in texts]
     return np.array(held, np.bool_).reshape(len(texts), terms)
 
 
@@ -78,20 +81,21 @@ def _starts(term: str, text: str) -> tuple[int, ...]:
     starts: list[int] = []
     is_word = term.isascii()
     while start >= 0 and len(starts) < _MOST:
-        if not is_word or _is_word_of(term, text, start):
+        end = start + len(term)
+        if not is_word or _is_word_of(term, text, start, end):
             starts.append(start)
-        start = text.find(term, start + len(term))
+        start = text.find(term, end)
     return tuple(starts)
 
 
-def _is_word_of(term: str, text: str, start: int) -> bool:
-    """Whether the word of Latin letters and digits that begins at `start` has this term."""
-    if start and text[start - 1].isascii() and text[start - 1].isalnum():
+def _is_word_of(term: str, text: str, start: int, end: int) -> bool:
+    """Whether the word of Latin letters and digits that begins at `start` has this term, which ends at `end`."""
+    if start and text[start - 1] in _LATIN:
         return False
-    end = stop = start + len(term)
-    while end < len(text) and text[end].isascii() and text[end].isalnum():
-        end += 1
-    return end == stop or term in _terms_of(text[start:end])
+    if text[end : end + 1] not in _LATIN:  # or at the end of the text
+        return True
+    word = _WORD.match(text, start)
+    return word is not None and term in _terms_of(word[0])
 
 
 @lru_cache(maxsize=65_536)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 import numpy as np
@@ -44,11 +44,10 @@ class Target:
     filter: SearchFilter | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(NamedTuple):
     """A chunk that is still there. `parent_id` names the larger passage that is returned for it.
 
-    The first `header_chars` of the content repeat the header of a table; the range begins behind them.
+    The first `header_chars` of the content repeat the header of a table; the range begins behind them. Pages count from 1.
     """
 
     chunk_id: UUID
@@ -64,6 +63,8 @@ class Passage:
     char_end: int
     parent_id: UUID | None = None
     header_chars: int = 0
+    page_first: int | None = None
+    page_last: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class Parent:
     char_start: int
     char_end: int
     header_chars: int = 0
+    page_first: int | None = None
+    page_last: int | None = None
 
 
 class Embedder(Protocol):

@@ -19,37 +19,39 @@ SELECT tenant_id, id, embedding_model, embedding_generation FROM knowledge_base 
 -- other exactly: "+ 0" keeps approximate indexes out. A chunk has at most two vectors (title, body), so that the nearest 4 * $5 vectors of a
 -- base belong to 2 * $5 chunks at least, among which the best by title and body together are as a rule; the title counts as much as $6 says.
 WITH nearest AS MATERIALIZED (
-    SELECT base.id AS knowledge_base_id, found.chunk_id, found.distance, found.indexed
+    SELECT base.id AS knowledge_base_id, found.chunk_id, found.field, found.distance, found.indexed
     FROM unnest($2::uuid[], $3::integer[], $4::vector[]) AS asked (knowledge_base_id, generation, question)
     JOIN knowledge_base AS base ON base.tenant_id = $1 AND base.id = asked.knowledge_base_id
     LEFT JOIN vector_index AS built
         ON built.knowledge_base_id = base.id AND built.generation = asked.generation AND built.relation IS NOT NULL
     CROSS JOIN LATERAL (
-        (SELECT chunk_id, (embedding <=> asked.question) + 0 AS distance, false AS indexed
+        (SELECT chunk_id, field, (embedding <=> asked.question) + 0 AS distance, false AS indexed
          FROM chunk_embedding
          WHERE knowledge_base_id = base.id AND generation = asked.generation AND built.relation IS NULL
          ORDER BY distance, chunk_id
          LIMIT 4 * $5)
         UNION ALL
-        SELECT found_id, distance, indexed
+        SELECT found_id, found_field, distance, indexed
         FROM nearest_indexed_vectors(base.id, asked.generation, asked.question, 4 * $5, NULL)
         WHERE built.relation IS NOT NULL
     ) AS found
 )
-SELECT found.chunk_id, similarity.cosine,
+SELECT found.chunk_id, coalesce(fields.body * (1 - $6::float8) + fields.title * $6::float8, fields.body, fields.title) AS cosine,
        ARRAY(SELECT knowledge_base_id FROM nearest GROUP BY knowledge_base_id HAVING bool_and(indexed)) AS indexed
-FROM (SELECT DISTINCT chunk_id, knowledge_base_id FROM nearest) AS found
+FROM (
+    SELECT knowledge_base_id, chunk_id, 1 - min(distance) FILTER (WHERE field = 'body') AS body, 1 - min(distance) FILTER (WHERE field = 'title') AS title
+    FROM nearest
+    GROUP BY knowledge_base_id, chunk_id
+) AS found
 JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
-CROSS JOIN LATERAL (
-    SELECT coalesce(body * (1 - $6::float8) + title * $6::float8, body, title) AS cosine
-    FROM (
-        SELECT max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body') AS body,
-               max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title') AS title
-        FROM chunk_embedding WHERE chunk_id = found.chunk_id AND generation = vectors.generation
-    ) AS fields
-) AS similarity
-WHERE similarity.cosine IS NOT NULL -- deleted a moment ago
-ORDER BY similarity.cosine DESC, found.chunk_id
+CROSS JOIN LATERAL ( -- with its other vector, where it has one that is not among the nearest
+    SELECT coalesce(found.body, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body')) AS body,
+           coalesce(found.title, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title')) AS title
+    FROM chunk_embedding
+    WHERE (found.body IS NULL OR found.title IS NULL) AND chunk_id = found.chunk_id AND generation = vectors.generation
+      AND field = CASE WHEN found.body IS NULL THEN 'body' ELSE 'title' END
+) AS fields
+ORDER BY cosine DESC, found.chunk_id
 LIMIT $5;
 
 -- name: nearest_filtered_chunks
@@ -76,40 +78,42 @@ WITH picked AS MATERIALIZED (
     LEFT JOIN vector_index AS built
         ON built.knowledge_base_id = base.id AND built.generation = asked.generation AND built.relation IS NOT NULL
 ), nearest AS MATERIALIZED (
-    SELECT asked.knowledge_base_id, found.chunk_id, found.distance, found.indexed
+    SELECT asked.knowledge_base_id, found.chunk_id, found.field, found.distance, found.indexed
     FROM asked
     CROSS JOIN LATERAL (
-        (SELECT vectors.chunk_id, (vectors.embedding <=> asked.question) + 0 AS distance, false AS indexed
+        (SELECT vectors.chunk_id, vectors.field, (vectors.embedding <=> asked.question) + 0 AS distance, false AS indexed
          FROM picked
          CROSS JOIN LATERAL ( -- fences: from documents to chunks to vectors, never through all chunks of the tenant
              SELECT id FROM chunk WHERE tenant_id = $1 AND document_id = picked.id OFFSET 0
          ) AS chunk
          CROSS JOIN LATERAL (
-             SELECT chunk_id, embedding FROM chunk_embedding WHERE chunk_id = chunk.id AND generation = asked.generation OFFSET 0
+             SELECT chunk_id, field, embedding FROM chunk_embedding WHERE chunk_id = chunk.id AND generation = asked.generation OFFSET 0
          ) AS vectors
          WHERE picked.knowledge_base_id = asked.knowledge_base_id AND NOT asked.by_index
          ORDER BY distance, chunk_id
          LIMIT 4 * $5)
         UNION ALL
-        SELECT found_id, distance, indexed
+        SELECT found_id, found_field, distance, indexed
         FROM nearest_indexed_vectors(asked.knowledge_base_id, asked.generation, asked.question, 4 * $5, asked.documents)
         WHERE asked.by_index
     ) AS found
 )
-SELECT found.chunk_id, similarity.cosine,
+SELECT found.chunk_id, coalesce(fields.body * (1 - $13::float8) + fields.title * $13::float8, fields.body, fields.title) AS cosine,
        ARRAY(SELECT knowledge_base_id FROM nearest GROUP BY knowledge_base_id HAVING bool_and(indexed)) AS indexed
-FROM (SELECT DISTINCT chunk_id, knowledge_base_id FROM nearest) AS found
+FROM (
+    SELECT knowledge_base_id, chunk_id, 1 - min(distance) FILTER (WHERE field = 'body') AS body, 1 - min(distance) FILTER (WHERE field = 'title') AS title
+    FROM nearest
+    GROUP BY knowledge_base_id, chunk_id
+) AS found
 JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
-CROSS JOIN LATERAL (
-    SELECT coalesce(body * (1 - $13::float8) + title * $13::float8, body, title) AS cosine
-    FROM (
-        SELECT max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body') AS body,
-               max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title') AS title
-        FROM chunk_embedding WHERE chunk_id = found.chunk_id AND generation = vectors.generation
-    ) AS fields
-) AS similarity
-WHERE similarity.cosine IS NOT NULL -- deleted a moment ago
-ORDER BY similarity.cosine DESC, found.chunk_id
+CROSS JOIN LATERAL ( -- with its other vector, where it has one that is not among the nearest
+    SELECT coalesce(found.body, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body')) AS body,
+           coalesce(found.title, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title')) AS title
+    FROM chunk_embedding
+    WHERE (found.body IS NULL OR found.title IS NULL) AND chunk_id = found.chunk_id AND generation = vectors.generation
+      AND field = CASE WHEN found.body IS NULL THEN 'body' ELSE 'title' END
+) AS fields
+ORDER BY cosine DESC, found.chunk_id
 LIMIT $5;
 
 -- name: matching_chunks
@@ -151,7 +155,7 @@ WITH asked AS MATERIALIZED ( -- of this tenant; below, a base's id is condition 
       AND ($16::date IS NULL OR coalesce(document_date, (created_at AT TIME ZONE 'UTC')::date) >= $16::date)
       AND ($17::date IS NULL OR coalesce(document_date, (created_at AT TIME ZONE 'UTC')::date) <= $17::date)
 ), frequency AS (
-    SELECT term, sum(occurrences) AS occurrences
+    SELECT term, sum(occurrences)::bigint AS occurrences
     FROM asked
     CROSS JOIN LATERAL (
         SELECT asked.holders AS occurrences WHERE asked.holders IS NOT NULL -- a common term of a large base
@@ -166,17 +170,19 @@ WITH asked AS MATERIALIZED ( -- of this tenant; below, a base's id is condition 
         HAVING asked.holders IS NULL
     ) AS counts
     GROUP BY term
-), telling AS (
-    SELECT term, occurrences::float8 AS holders
+), telling AS MATERIALIZED ( -- with what each is worth; chunks may be an old count
+    SELECT term, ln(1 + (greatest(chunks, holders) - holders + 0.5::float8) / (holders + 0.5::float8)) AS idf
     FROM (
-        SELECT term, occurrences, sum(occurrences) OVER (ORDER BY occurrences, term) AS up_to_here
+        SELECT term, occurrences::float8 AS holders, occurrences, sum(occurrences) OVER (ORDER BY occurrences, term) AS up_to_here
         FROM frequency
         WHERE occurrences > 0
-    ) AS rarest_first
+    ) AS rarest_first, corpus
     WHERE up_to_here <= $7 OR up_to_here = occurrences
 ), posting AS (
-    SELECT found.id, found.knowledge_base_id, found.keyword_count::float8 AS length, found.frequency, telling.holders
-    FROM asked
+    SELECT found.id, found.knowledge_base_id,
+           telling.idf * found.frequency * ($8::float8 + 1)
+           / (found.frequency + $8::float8 * (1 - $9::float8) + $8::float8 * $9::float8 / corpus.mean_length * found.keyword_count) AS gain
+    FROM corpus, asked
     JOIN telling USING (term)
     CROSS JOIN LATERAL (
         SELECT id, knowledge_base_id, keyword_count,
@@ -187,11 +193,8 @@ WITH asked AS MATERIALIZED ( -- of this tenant; below, a base's id is condition 
         LIMIT $7 + 1 -- of a common term that stands alone
     ) AS found
 ), best AS (
-    SELECT id, knowledge_base_id,
-           sum(ln(1 + (greatest(chunks, holders) - holders + 0.5::float8) / (holders + 0.5::float8)) -- chunks may be an old count
-               * frequency * ($8::float8 + 1)
-               / (frequency + $8::float8 * (1 - $9::float8 + $9::float8 * length / mean_length))) AS bm25
-    FROM posting, corpus
+    SELECT id, knowledge_base_id, sum(gain) AS bm25
+    FROM posting
     GROUP BY id, knowledge_base_id
     ORDER BY bm25 DESC, id
     LIMIT $6
@@ -219,13 +222,14 @@ ORDER BY best.bm25 DESC, best.id;
 -- name: load_chunks
 -- Chunks ($2) of a tenant ($1) with their documents' names, and the larger passages (parents) that are returned for them where there are any.
 SELECT chunk.id, chunk.document_id, chunk.knowledge_base_id, document.filename, chunk.version, chunk.ordinal, chunk.title,
-       chunk.heading_path, chunk.content, chunk.char_start, chunk.char_end, chunk.header_chars, chunk.parent_id
+       chunk.heading_path, chunk.content, chunk.char_start, chunk.char_end, chunk.header_chars, chunk.parent_id,
+       chunk.page_first, chunk.page_last
 FROM chunk
 JOIN document ON document.tenant_id = chunk.tenant_id AND document.id = chunk.document_id
 WHERE chunk.tenant_id = $1 AND chunk.id = ANY ($2::uuid[]);
 
 -- name: load_parents
 -- Parents ($2) of a tenant ($1).
-SELECT id, title, heading_path, content, char_start, char_end, header_chars
+SELECT id, title, heading_path, content, char_start, char_end, header_chars, page_first, page_last
 FROM chunk_parent
 WHERE tenant_id = $1 AND id = ANY ($2::uuid[]);

@@ -13,7 +13,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from uuid import UUID
 
 BM25_K1 = 1.2
@@ -25,8 +25,7 @@ Source = Literal["dense", "keyword"]
 WEIGHTS: Mapping[Source, float] = MappingProxyType({"dense": 0.5, "keyword": 0.5})
 
 
-@dataclass(frozen=True, slots=True)
-class DenseMatch:
+class DenseMatch(NamedTuple):
     """A chunk and its cosine similarity to the question."""
 
     chunk_id: UUID
@@ -37,8 +36,7 @@ class DenseMatch:
         return self.cosine
 
 
-@dataclass(frozen=True, slots=True)
-class KeywordMatch:
+class KeywordMatch(NamedTuple):
     """A chunk that holds words of the question: its BM25 score, and its cosine similarity to the question when that has a vector."""
 
     chunk_id: UUID
@@ -81,8 +79,7 @@ class Scale:
         return self.weight * ((score - self.low) / (self.high - self.low) if self.high > self.low else 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """A chunk's score by one source for one wording, what it adds to its fused score, and its rank in that list, from 1.
 
     A chunk that only words found has a cosine all the same, but no rank by it.
@@ -95,8 +92,7 @@ class Standing:
     contribution: float
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(NamedTuple):
     """A chunk with its standings, its fused score and its best cosine similarity to any wording; None when there are no vectors."""
 
     chunk_id: UUID
@@ -117,6 +113,9 @@ def fuse(lists: Sequence[MatchList]) -> Fusion:
     """Fuses the lists of all wordings; each wording counts the same, and fused scores lie between 0 and 1."""
     wordings = len({found.wording for found in lists}) or 1
     cosines = _cosines(lists)
+    best: dict[UUID, float] = {}
+    for by_chunk in cosines.values():
+        best |= {chunk_id: max(cosine, best.get(chunk_id, cosine)) for chunk_id, cosine in by_chunk.items()}
     scales: list[Scale] = []
     standings: dict[UUID, list[Standing]] = {}
     for found in lists:
@@ -131,7 +130,10 @@ def fuse(lists: Sequence[MatchList]) -> Fusion:
         for chunk_id, score in scores.items():
             standing = Standing(found.source, found.wording, ranks.get(chunk_id), score, scale.contribution(score))
             standings.setdefault(chunk_id, []).append(standing)
-    ranked = [_ranked(chunk_id, tuple(places), cosines) for chunk_id, places in standings.items()]
+    ranked = [
+        Ranked(chunk_id, tuple(places), sum([place.contribution for place in places]), best.get(chunk_id))
+        for chunk_id, places in standings.items()
+    ]
     return Fusion(sorted(ranked, key=_best_first), tuple(scales))
 
 
@@ -147,11 +149,6 @@ def _cosines(lists: Sequence[MatchList]) -> Mapping[int, Mapping[UUID, float]]:
         known = {match.chunk_id: match.cosine for match in found.matches if match.cosine is not None}
         cosines[found.wording] |= known
     return cosines
-
-
-def _ranked(chunk_id: UUID, standings: tuple[Standing, ...], cosines: Mapping[int, Mapping[UUID, float]]) -> Ranked:
-    known = [by_chunk[chunk_id] for by_chunk in cosines.values() if chunk_id in by_chunk]
-    return Ranked(chunk_id, standings, sum(place.contribution for place in standings), max(known, default=None))
 
 
 def _best_first(one: Ranked) -> tuple[float, float, UUID]:

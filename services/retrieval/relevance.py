@@ -10,8 +10,9 @@ Without vectors the coverage stands alone. What was measured: docs/decisions/002
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-SIMILARITY_SHARE = 0.7
+SIMILARITY_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,7 @@ class ScoreRange:
         return min(1.0, max(0.0, (cosine - self.low) / (self.high - self.low)))
 
 
-@dataclass(frozen=True, slots=True)
-class Relevance:
+class Relevance(NamedTuple):
     """A score and what it was computed from; no cosine: nobody could embed the question."""
 
     cosine: float | None

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 
@@ -58,5 +58,5 @@ class RerankStage:
 
 def _in_order(assessed: Sequence[Assessed], judgements: Sequence[Judgement]) -> list[Assessed]:
     """Best first; equals stay in the order that they had."""
-    judged = [replace(one, judgement=judgement) for one, judgement in zip(assessed, judgements, strict=True)]
+    judged = [one._replace(judgement=judgement) for one, judgement in zip(assessed, judgements, strict=True)]
     return sorted(judged, key=lambda one: -one.judgement.score if one.judgement else 0.0)

@@ -29,6 +29,7 @@ from services.retrieval.ports import Embedder, Parent, Scope, Store, Target, Vec
 from services.retrieval.relevance import ScoreRange
 from services.retrieval.rerank_stage import RerankStage
 from services.retrieval.reranking.judging import Asked
+from services.retrieval.resting import RestingModels
 from services.retrieval.settings import SearchSettings
 from shared.contracts.questions import RunScope, SearchKnowledge, SearchResult, TenantScope
 from shared.errors import CodedError
@@ -75,6 +76,7 @@ class Search:
         self._settings = settings
         self._reranking = reranking or RerankStage(settings)
         self._ranges = ranges or {}
+        self._resting = RestingModels(settings.embedding_rest)
         self._turns = asyncio.Semaphore(settings.max_concurrent)
 
     async def answer(self, question: SearchKnowledge, seconds: float = math.inf) -> SearchResult:
@@ -140,17 +142,20 @@ class Search:
         models = list(dict.fromkeys(base.embedding_model for base in scope.bases))
         if question.mode == "dense":
             return await self._embed(models, texts)
+        if self._resting.any_of(models):
+            _without_embeddings("resting", progress)
+            return None
         try:
             async with asyncio.timeout(progress.seconds(self._settings.embedding_share)):
                 return await self._embed(models, texts)
         except (CodedError, TimeoutError) as error:
-            cause = error.code if isinstance(error, CodedError) else "late"
-            log.warning("search.degraded", without="embeddings", cause=cause)
-            progress.degrade("embeddings_unavailable")
+            self._resting.failed(models)
+            _without_embeddings(error.code if isinstance(error, CodedError) else "late", progress)
             return None
 
     async def _embed(self, models: Sequence[str], texts: Sequence[str]) -> Mapping[str, Sequence[Vector]]:
         embedded = await asyncio.gather(*(self._embedder.embed(model, texts) for model in models))
+        self._resting.worked(models)
         return dict(zip(models, embedded, strict=True))
 
     async def _outcome(self, inquiry: Inquiry, progress: Progress) -> Outcome:
@@ -178,6 +183,11 @@ class Search:
         async with self._store.reader() as reader:
             parents = await reader.load_parents(tenant_id, parent_ids)
         return parents if len(parents) == len(parent_ids) else None
+
+
+def _without_embeddings(cause: str, progress: Progress) -> None:
+    log.warning("search.degraded", without="embeddings", cause=cause)
+    progress.degrade("embeddings_unavailable")
 
 
 def _narrowed(granted: Scope, asked: Sequence[UUID]) -> Scope:

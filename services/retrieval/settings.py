@@ -37,6 +37,11 @@ class SearchSettings(BaseModel):
     embedding_share: float = Field(
         default=0.5, gt=0, le=1, description="part of the time left after which a hybrid search does without vectors"
     )
+    embedding_rest: float = Field(
+        default=2.0,
+        ge=0,
+        description="how long hybrid and keyword searches do without an embedding model that failed, before one tries again",
+    )
 
     def limit(self, top_k: int) -> int:
         """How long the lists are that are fused for so many hits."""

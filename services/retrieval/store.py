@@ -17,6 +17,9 @@ from shared.db.queries import load_queries
 from shared.errors import CodedError
 from shared.keyword_vector import MAX_FREQUENCY, keyword_query_text
 
+# Planning takes longer than searching a small base. The statements suit every question: by index, whatever the statistics say, which
+# may be those of an empty database.
+SESSION: Mapping[str, str] = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off"}
 SQL = load_queries(Path(__file__).with_name("queries.sql"))
 
 
@@ -193,6 +196,8 @@ def _passage(row: asyncpg.Record) -> Passage:
         char_end=row["char_end"],
         parent_id=row["parent_id"],
         header_chars=row["header_chars"],
+        page_first=row["page_first"],
+        page_last=row["page_last"],
     )
 
 
@@ -205,6 +210,8 @@ def _parent(row: asyncpg.Record) -> Parent:
         char_start=row["char_start"],
         char_end=row["char_end"],
         header_chars=row["header_chars"],
+        page_first=row["page_first"],
+        page_last=row["page_last"],
     )
 
 

@@ -68,14 +68,14 @@ class SplitSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: SplitMethod = "heading"
-    chunk_size: int = Field(default=500, ge=50, le=8000)
-    overlap: int = Field(default=50, ge=0, le=4000)
+    chunk_size: int = Field(default=500, ge=50, le=8000, strict=True)
+    overlap: int = Field(default=50, ge=0, le=4000, strict=True)
     # A section is what its author meant to be read at once, so it may be longer than a chunk, but not longer than what an embedding
     # model of 512 tokens reads: about 550 Chinese characters, 1,900 English ones.
-    max_section: int = Field(default=2000, ge=50, le=20_000)
-    max_section_tokens: int = Field(default=480, ge=50, le=20_000)
-    parent_size: int = Field(default=1500, ge=100, le=20_000)
-    heading_levels: int = Field(default=6, ge=1, le=6)
+    max_section: int = Field(default=2000, ge=50, le=20_000, strict=True)
+    max_section_tokens: int = Field(default=480, ge=50, le=20_000, strict=True)
+    parent_size: int = Field(default=1500, ge=100, le=20_000, strict=True)
+    heading_levels: int = Field(default=6, ge=1, le=6, strict=True)
 
     @property
     def section_limit(self) -> int:
@@ -107,7 +107,7 @@ class KnowledgeBaseSettings(BaseModel):
     cleaning: Cleaning = "off"
     embed: Embed = "both"
     # Keyword search takes traditional Chinese for simplified, so that a question in either finds both.
-    fold_traditional: bool = True
+    fold_traditional: bool = Field(default=True, strict=True)
 
     def stored(self) -> dict[str, Any]:
         """As JSON to store. The previous release refuses what it doesn't know: new fields are left out where they have their defaults."""

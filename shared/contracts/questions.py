@@ -1,5 +1,6 @@
 """Questions to retrieval and its answers."""
 
+import re
 from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -17,9 +18,13 @@ MAX_QUERY_CHARS = 20_000
 MAX_WORDINGS = 4
 
 
+_DATE_FORM = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
+
 def _written_date(value: object) -> object:
-    if not isinstance(value, str | date):
-        raise ValueError("must be a date such as 2024-12-31")  # and not seconds since 1970
+    # Nor a text of seconds since 1970, which a date could be read from as well.
+    if not isinstance(value, date) and not (isinstance(value, str) and _DATE_FORM.fullmatch(value)):
+        raise ValueError("must be a date such as 2024-12-31")
     return value
 
 
@@ -161,7 +166,8 @@ class Hit(BaseModel):
 
     `score` says how well it fits, from 0 to 1, whatever the embedding model: see docs/decisions/0020-ranking.md. `quote` is what of the
     chunk matches best. Offsets are characters of the document's normalised text. The first `header_chars` of the content repeat
-    the header of a table that the passage begins in the middle of: they are not part of its range.
+    the header of a table that the passage begins in the middle of: they are not part of its range. Pages (of a PDF) or slides, counting
+    from 1, are those of the range; null where there are none.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -178,6 +184,8 @@ class Hit(BaseModel):
     char_start: int
     char_end: int
     header_chars: int = 0
+    page_first: int | None = None
+    page_last: int | None = None
     score: float
     quote: Quote | None = None
     parent_id: UUID | None = None

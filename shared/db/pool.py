@@ -1,6 +1,7 @@
 """The connection pool: JSON and vector codecs, UTC, time limits, and patience at start."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
@@ -88,15 +89,17 @@ async def _keep_session(_connection: "AnyConnection") -> None:
     return
 
 
-async def open_pool(database_url: str, application_name: str, settings: PoolSettings) -> "Pool":
-    """A pool on a migrated database; waits for one that is not up or not migrated yet.
+async def open_pool(
+    database_url: str, application_name: str, settings: PoolSettings, session: Mapping[str, str] | None = None
+) -> "Pool":
+    """A pool on a migrated database; waits for one that is not up or not migrated yet. `session` are PostgreSQL's settings, by name.
 
     Raises asyncpg's or the system's error when `start_timeout` has passed.
     """
     async with asyncio.timeout(settings.start_timeout):
         while True:
             try:
-                return await _try_open(database_url, application_name, settings)
+                return await _try_open(database_url, application_name, settings, session or {})
             except (
                 *DATABASE_TROUBLE,
                 asyncpg.InvalidCatalogNameError,
@@ -108,7 +111,9 @@ async def open_pool(database_url: str, application_name: str, settings: PoolSett
                 await asyncio.sleep(0.5)
 
 
-async def _try_open(database_url: str, application_name: str, settings: PoolSettings) -> "Pool":
+async def _try_open(
+    database_url: str, application_name: str, settings: PoolSettings, session: Mapping[str, str]
+) -> "Pool":
     pool = _PatientPool(
         settings.acquire_timeout,
         database_url,
@@ -123,6 +128,7 @@ async def _try_open(database_url: str, application_name: str, settings: PoolSett
             "timezone": "UTC",
             "lock_timeout": str(int(settings.lock_timeout * 1000)),
             "idle_in_transaction_session_timeout": "60000",
+            **session,
         },
     )
     await pool

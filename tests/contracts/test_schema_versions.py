@@ -7,8 +7,10 @@ from pydantic import StrictInt, ValidationError, model_validator
 
 from shared.contracts.base import Contract
 from shared.contracts.commands import ExecuteRun, IngestDocument
+from shared.contracts.questions import Answered, SearchResult
 from shared.dead_letters import reason_of
 from shared.ids import new_id
+from tests.support.retrieval_double import make_hit
 
 
 class Renamed(Contract):
@@ -48,3 +50,11 @@ def test_an_unknown_version_is_told_from_other_mistakes(version: str) -> None:
 def test_a_wake_up_without_a_version_is_of_the_first(command: type[Contract]) -> None:
     fields = {name: str(new_id()) for name, field in command.model_fields.items() if field.is_required()}
     assert command.model_validate(fields).schema_version == 1
+
+
+def test_hits_of_a_release_that_knew_no_pages_are_read() -> None:
+    answer = Answered[SearchResult](result=SearchResult(hits=(make_hit("a"),))).model_dump(mode="json")
+    for name in ("page_first", "page_last"):
+        del answer["result"]["hits"][0][name]
+    (hit,) = Answered[SearchResult].model_validate(answer).result.hits
+    assert (hit.page_first, hit.page_last) == (None, None)

@@ -23,7 +23,7 @@ MODES: dict[str, Json] = {
     "hybrid+rerank": {"mode": "hybrid", "rerank": "lexical"},
 }
 DEFAULT_EMBED = "both"
-MIN_SCORE = 0.42  # what docs/retrieval-quality.md recommends for the bundled embedding model
+MIN_SCORE = 0.35  # what docs/retrieval-quality.md recommends for the bundled embedding model
 _ASKED_AT_ONCE = 8
 
 
@@ -102,7 +102,7 @@ async def _ask_all(product: Product, index: Index, options: Json) -> list[Judged
 
 
 async def _unanswerable(product: Product, index: Index) -> list[Row]:
-    """What the default threshold of KnowledgeTool keeps out, and what it keeps of the right hits among the first five."""
+    """What MIN_SCORE keeps out, and for how many questions it keeps a right hit among the first five."""
 
     async def answered(text: str) -> bool:
         return bool(await product.search(index.base_id, text, top_k=5, min_score=MIN_SCORE))

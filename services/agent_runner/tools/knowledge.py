@@ -126,6 +126,7 @@ def _for_model(n: int, hit: Hit) -> dict[str, Any]:
         "title": hit.title,
         "heading_path": list(hit.heading_path),
         "filename": hit.filename,
+        **({"pages": [hit.page_first, hit.page_last]} if hit.page_first else {}),
         "content": hit.content,
         "score": round(hit.score, 4),
     }
@@ -143,6 +144,8 @@ def _for_citation(n: int, hit: Hit) -> dict[str, Any]:
         "heading_path": list(hit.heading_path),
         "char_start": hit.char_start,
         "char_end": hit.char_end,
+        "page_first": hit.page_first,
+        "page_last": hit.page_last,
         "score": hit.score,
         "quote": hit.quote.model_dump() if hit.quote else None,
     }

@@ -1,4 +1,4 @@
-"""Documents of knowledge bases: upload, progress, replacement, retry, chunks."""
+"""Documents of knowledge bases: upload, progress, labels, replacement, chunks."""
 
 from typing import Annotated, Any
 from uuid import UUID
@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from services.gateway.answers import JsonText, page_by_id, page_by_number
 from services.gateway.cursors import HIGHEST_ID, decode_id, decode_number
-from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
+from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit
+from services.gateway.routes.announcing import announce, send_events
 from services.gateway.schemas.knowledge_bases import (
     Chunk,
     Document,
     DocumentState,
-    RetriedDocuments,
     UploadedDocuments,
 )
 from services.gateway.schemas.labels import DocumentPatch, Labels, Tags
@@ -22,9 +22,7 @@ from services.gateway.store import documents as store
 from services.gateway.store.idempotency import create_once
 from services.gateway.store.knowledge_bases import require_knowledge_base
 from services.gateway.uploads import checked_filename, received_content, received_files
-from shared.contracts.hints import EventFrame
 from shared.contracts.media import SUPPORTED_MEDIA_TYPES
-from shared.hints import stream_advanced
 from shared.logging import log_context
 
 router = APIRouter(prefix="/api", tags=["documents"])
@@ -33,7 +31,8 @@ log = structlog.get_logger()
 
 
 def _multipart(field: str, schema: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
-    body = {"type": "object", "properties": {field: schema, **others}, "required": [field]}
+    properties = {field: schema, **others}
+    body = {"type": "object", "properties": properties, "required": [field], "additionalProperties": False}
     return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": body}}}}
 
 
@@ -93,7 +92,7 @@ async def upload_documents(
                 return f'{{"items":[{",".join(bodies)}]}}'
 
             answer = await create_once(connection, call.idempotent(idempotency_key, identity), 202, create)
-    _announce(call.parts, knowledge_base_id, changes)
+    announce(call.parts, knowledge_base_id, changes)
     return JsonText(answer, 202)
 
 
@@ -114,35 +113,6 @@ async def list_documents(
         return page_by_id(await store.list_documents(connection, place, below, limit, state, tag))
 
 
-@router.post(
-    "/knowledge-bases/{knowledge_base_id}/retry-failed",
-    status_code=202,
-    response_model=RetriedDocuments,
-    responses={404: {}},
-)
-async def retry_failed(knowledge_base_id: UUID, call: CallDep) -> Response:
-    """Queues the failed documents of a knowledge base again, some thousands of them at once."""
-    parts, retried = call.parts, 0
-    async with parts.pool.acquire() as connection:
-        await require_knowledge_base(connection, call.tenant_id, knowledge_base_id)
-        wanted = parts.settings.limits.retries
-        welcome = await parts.admission.documents_welcome(connection, call.tenant_id, wanted)
-        place = store.Place(call.tenant_id, knowledge_base_id, call.request_id)
-        while retried < welcome:
-            limit = min(store.RETRIES_AT_ONCE, welcome - retried)
-            async with connection.transaction():
-                frames = await store.requeue_failed(connection, place, limit)
-            retried += len(frames)
-            _send(parts, knowledge_base_id, frames)
-            if len(frames) < limit:
-                break
-        more = retried == welcome and await store.has_failed(connection, place)
-    if retried:
-        parts.relay.nudge()
-        log.info("documents.accepted", documents=retried)
-    return JsonText(RetriedDocuments(retried=retried, more=more).model_dump_json(), 202)
-
-
 @router.get("/documents/{document_id}", response_model=Document, responses={404: {}})
 async def get_document(document_id: UUID, call: CallDep) -> Response:
     """Shows a document and how far it has come."""
@@ -161,7 +131,7 @@ async def update_document(document_id: UUID, body: DocumentPatch, call: CallDep)
     async with call.parts.pool.acquire() as connection, connection.transaction():
         knowledge_base_id, frames = await store.update_document(connection, call.tenant_id, document_id, columns)
         answer = await store.read_document(connection, call.tenant_id, document_id)
-    _send(call.parts, knowledge_base_id, frames)
+    send_events(call.parts, knowledge_base_id, frames)
     return JsonText(answer)
 
 
@@ -170,7 +140,7 @@ async def delete_document(document_id: UUID, call: CallDep) -> Response:
     """Deletes a document with its chunks; searches don't find it any more."""
     async with call.parts.pool.acquire() as connection, connection.transaction():
         knowledge_base_id, frames = await store.delete_document(connection, call.tenant_id, document_id)
-    _send(call.parts, knowledge_base_id, frames)
+    send_events(call.parts, knowledge_base_id, frames)
     with log_context(document_id=document_id):
         log.info("document.deleted")
     return Response(status_code=204)
@@ -199,18 +169,7 @@ async def replace_content(document_id: UUID, request: Request, call: CallDep) ->
         await call.parts.admission.require_room(connection, call.tenant_id, "document")
         change = await store.replace_content(connection, call.tenant_id, document_id, upload, call.request_id)
         body = await store.read_document(connection, call.tenant_id, document_id)
-    _announce(call.parts, change.knowledge_base_id, [change])
-    return JsonText(body, 202)
-
-
-@router.post("/documents/{document_id}/retry", status_code=202, response_model=Document, responses={404: {}})
-async def retry_document(document_id: UUID, call: CallDep) -> Response:
-    """Queues a failed document again; any other stays as it is."""
-    async with call.parts.pool.acquire() as connection, connection.transaction():
-        await call.parts.admission.require_room(connection, call.tenant_id, "document")
-        change = await store.requeue_if_failed(connection, call.tenant_id, document_id, call.request_id)
-        body = await store.read_document(connection, call.tenant_id, document_id)
-    _announce(call.parts, change.knowledge_base_id, [change])
+    announce(call.parts, change.knowledge_base_id, [change])
     return JsonText(body, 202)
 
 
@@ -220,19 +179,3 @@ async def list_chunks(document_id: UUID, call: CallDep, limit: Limit = 50, curso
     above = decode_number(cursor) if cursor is not None else -1
     async with call.parts.pool.acquire() as connection:
         return page_by_number(await store.list_chunks(connection, call.tenant_id, document_id, above, limit))
-
-
-def _announce(parts: Parts, knowledge_base_id: UUID | None, changes: list[store.DocumentChange]) -> None:
-    accepted = [change for change in changes if change.accepted]
-    if knowledge_base_id is None or not accepted:
-        return
-    parts.relay.nudge()
-    _send(parts, knowledge_base_id, sorted((f for c in accepted for f in c.frames), key=lambda frame: frame.seq))
-    for change in accepted:
-        with log_context(document_id=change.document_id):
-            log.info("document.accepted")
-
-
-def _send(parts: Parts, knowledge_base_id: UUID, frames: list[EventFrame]) -> None:
-    if frames:
-        parts.hints.send(stream_advanced(knowledge_base_id, frames))

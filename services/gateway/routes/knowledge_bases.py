@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 
 from services.gateway.answers import JsonText, StrictJsonRoute, page_by_id
 from services.gateway.cursors import HIGHEST_ID, decode_id
-from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit
+from services.gateway.deps import CallDep, Cursor, IdempotencyKey, Limit, Parts
 from services.gateway.refusals import wrong_field
 from services.gateway.schemas.knowledge_bases import KnowledgeBase, KnowledgeBaseCreate, KnowledgeBasePatch
 from services.gateway.schemas.lists import ItemList
@@ -17,7 +17,7 @@ from services.gateway.store import knowledge_bases as store
 from services.gateway.store.idempotency import create_once
 from shared.contracts.hints import EventFrame
 from shared.hints import stream_advanced
-from shared.model_registry import ModelRegistry, UnknownModelError
+from shared.model_registry import EmbeddingModel, UnknownModelError
 
 router = APIRouter(prefix="/api/knowledge-bases", tags=["knowledge bases"], route_class=StrictJsonRoute)
 
@@ -27,7 +27,8 @@ async def create_knowledge_base(
     body: KnowledgeBaseCreate, call: CallDep, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """Creates a knowledge base."""
-    columns = _columns(body, set(KnowledgeBaseCreate.model_fields), call.parts.registry)
+    columns = _columns(body, set(KnowledgeBaseCreate.model_fields))
+    columns["embedding_model"] = await _usable_model(body.embedding_model, call.parts)
     async with call.parts.pool.acquire() as connection, connection.transaction():
 
         async def create() -> str:
@@ -58,12 +59,12 @@ async def update_knowledge_base(knowledge_base_id: UUID, body: KnowledgeBasePatc
     Another embedding model embeds its documents in the background, while the former one serves: `embedding` says how far it has come.
     When it is complete it serves at once, and the former one's vectors are kept for some days.
     """
-    columns = _columns(body, body.model_fields_set, call.parts.registry)
+    model = await _changed_model(call, knowledge_base_id, body) if "embedding_model" in body.model_fields_set else None
     frames: list[EventFrame] = []
     async with call.parts.pool.acquire() as connection, connection.transaction():
-        if "embedding_model" in columns:
-            base = _base(call, knowledge_base_id)
-            frames = await embeddings.change_model(connection, base, columns.pop("embedding_model"))
+        if model is not None:
+            frames = await embeddings.change_model(connection, _base(call, knowledge_base_id), model)
+        columns = _columns(body, body.model_fields_set)
         answer = await store.update_knowledge_base(connection, call.tenant_id, knowledge_base_id, columns)
     _announce(call, knowledge_base_id, frames)
     return JsonText(answer)
@@ -108,21 +109,33 @@ def _announce(call: CallDep, knowledge_base_id: UUID, frames: Sequence[EventFram
         call.parts.hints.send(stream_advanced(knowledge_base_id, frames))
 
 
-def _columns(
-    body: KnowledgeBaseCreate | KnowledgeBasePatch, fields: set[str], registry: ModelRegistry
-) -> dict[str, Any]:
-    columns = body.model_dump(include=fields - {"settings"})
+async def _changed_model(call: CallDep, knowledge_base_id: UUID, body: KnowledgeBasePatch) -> str:
+    """The model to change to. The one that serves is one whatever its state: to name it calls a change off."""
+    model = _model(body.embedding_model, call.parts)
+    async with call.parts.pool.acquire() as connection:
+        serving = await embeddings.serving_model(connection, call.tenant_id, knowledge_base_id)
+    return serving if model.name == serving else await _usable_model(body.embedding_model, call.parts)
+
+
+def _columns(body: KnowledgeBaseCreate | KnowledgeBasePatch, fields: set[str]) -> dict[str, Any]:
+    columns = body.model_dump(include=fields - {"settings", "embedding_model"})
     if "settings" in fields:
         columns["settings"] = body.settings.stored()
-    if "embedding_model" in fields:
-        columns["embedding_model"] = _model_name(body.embedding_model, registry)
     return columns
 
 
-def _model_name(name: str | None, registry: ModelRegistry) -> str:
+def _model(name: str | None, parts: Parts) -> EmbeddingModel:
     try:
-        return registry.embedding_model(name).name
+        return parts.registry.embedding_model(name)
     except UnknownModelError:
-        usable = ", ".join(model.name for model in registry.embedding.values() if model.usable)
+        usable = ", ".join(model.name for model in parts.registry.embedding.values() if model.usable)
         message = f"There is no such embedding model; usable ones: {usable}"
         raise wrong_field("embedding_model", "unknown_model", message) from None
+
+
+async def _usable_model(name: str | None, parts: Parts) -> str:
+    """Raises Refusal for a model that isn't there or can't embed anything. One that is away for a moment will do, as will the default."""
+    model = _model(name, parts)
+    if name is not None and (problem := await parts.model_status.lasting_problem(model)) is not None:
+        raise wrong_field("embedding_model", "unusable_model", f"{model.name} can't be used: {problem}.")
+    return model.name

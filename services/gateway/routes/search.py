@@ -14,7 +14,7 @@ from shared.topology import QUESTIONS
 router = APIRouter(prefix="/api/knowledge-bases/{knowledge_base_id}", tags=["search"], route_class=StrictJsonRoute)
 
 
-@router.post("/search", response_model=SearchResult, responses={404: {}, 413: {}})
+@router.post("/search", response_model=SearchResult, responses={404: {}, 413: {}, 502: {}})
 async def search(knowledge_base_id: UUID, body: SearchRequest, call: CallDep) -> Response:
     """Searches a knowledge base by meaning, by words, or by both."""
     async with call.parts.pool.acquire() as connection:

@@ -6,12 +6,14 @@ from pydantic import BaseModel
 
 from shared.contracts.tools import ToolEffect
 
+ModelKind = Literal["chat", "embedding", "rerank"]
+
 
 class ModelView(BaseModel):
     """A model. `problem` says why it can't be used now."""
 
     name: str
-    kind: Literal["chat", "embedding"]
+    kind: ModelKind
     model: str
     default: bool
     usable: bool

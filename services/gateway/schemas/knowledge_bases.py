@@ -11,6 +11,8 @@ from services.gateway.schemas.text import Description, Name, Reference, storable
 from shared.contracts.knowledge_settings import KnowledgeBaseSettings
 from shared.contracts.questions import MAX_TOP_K, MAX_WORDINGS, RerankMode, SearchFilter, SearchMode
 
+MAX_REPROCESSED = 10_000  # ids in one request
+
 
 class KnowledgeBaseCreate(BaseModel):
     """A new knowledge base."""
@@ -26,7 +28,8 @@ class KnowledgeBaseCreate(BaseModel):
 
 
 class KnowledgeBasePatch(BaseModel):
-    """Fields to change; those left out stay as they are. `settings` are replaced as a whole, and apply to documents ingested from then on.
+    """Fields to change; those left out stay as they are. `settings` are replaced as a whole, and apply to documents ingested from then on;
+    `POST /api/knowledge-bases/{id}/reprocess` applies them to those that are there.
 
     Another embedding model serves as soon as all documents have its vectors, made in the background.
     """
@@ -91,11 +94,19 @@ class Progress(BaseModel):
     total: int
 
 
+class Waiting(ErrorView):
+    """What keeps a document from being ingested, and since when. It is tried again by itself."""
+
+    since: datetime
+
+
 DocumentState = Literal["queued", "parsing", "splitting", "embedding", "ready", "failed"]
 
 
 class Document(BaseModel):
-    """A document. `version` is that of the newest bytes, `current_version` that of the chunks which searches see."""
+    """A document. `version` counts its bytes and, from one to the next, how often these were read anew by other settings; `current_version`
+    is that of the chunks which searches see.
+    """
 
     id: UUID
     knowledge_base_id: UUID
@@ -112,6 +123,9 @@ class Document(BaseModel):
     date: date | None
     warnings: list[ErrorView] = Field(description="What could not be read of a document that is usable all the same.")
     error: ErrorView | None
+    waiting: Waiting | None = Field(
+        description="Why it isn't going on: a model that doesn't answer, say. Null when it is."
+    )
     created_at: datetime
     updated_at: datetime
 
@@ -129,8 +143,34 @@ class RetriedDocuments(BaseModel):
     more: bool = Field(description="There are more failed documents than one request queues: ask again.")
 
 
+class ReprocessRequest(BaseModel):
+    """Which documents are to be read again; all of them when nothing is said."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{}]})
+
+    document_ids: list[UUID] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_REPROCESSED,
+        description="Only these. null: all of the knowledge base.",
+    )
+    cursor: str | None = Field(default=None, max_length=100, description="`next_cursor` of the call before.")
+
+
+class ReprocessedDocuments(BaseModel):
+    """How many documents were queued: those that waited already are not counted, they are read with the settings of now anyway."""
+
+    reprocessed: int
+    more: bool = Field(description="There are more than one request queues: ask again with `next_cursor` as `cursor`.")
+    next_cursor: str | None
+    missing: list[UUID] = Field(description="Those of `document_ids` that the knowledge base doesn't have.")
+
+
 class Chunk(BaseModel):
-    """A piece of a document as searches see it. Offsets are characters of the document's normalised text."""
+    """A piece of a document as searches see it. Offsets are characters of the document's normalised text.
+
+    Pages (of a PDF) or slides count from 1; null where the format has none, and for documents ingested before pages were noted.
+    """
 
     id: UUID
     document_id: UUID
@@ -146,6 +186,8 @@ class Chunk(BaseModel):
     header_chars: int = Field(
         description="So many characters of the content repeat a table's header; char_start is the offset of what follows them."
     )
+    page_first: int | None
+    page_last: int | None
     metadata: dict[str, JsonValue]
 
 

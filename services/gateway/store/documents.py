@@ -23,7 +23,7 @@ from shared.topology import kind_of
 
 SQL = load_queries(Path(__file__).with_name("documents.sql"))
 
-RETRIES_AT_ONCE = 1000  # by one transaction: others wait for its locks
+QUEUED_AT_ONCE = 1000  # by one transaction: others wait for its locks
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +113,9 @@ async def _requeue(connection: AnyConnection, place: Place, document_id: UUID) -
 async def _announced(
     connection: AnyConnection, place: Place, documents: Sequence[tuple[UUID, bool]]
 ) -> list[DocumentChange]:
-    """Appends the events of those that were queued, and one wake-up for them all: workers look as often as they have room."""
+    """Announces those that were queued."""
     queued = list(dict.fromkeys(document_id for document_id, is_queued in documents if is_queued))
-    if queued:
-        await _wake(connection, place, queued[0])
-    frames = await append_document_events(connection, place.tenant_id, place.knowledge_base_id, queued)
+    frames = await announce_queued(connection, place, queued)
     event_of = dict(zip(queued, frames, strict=True))
     return [
         DocumentChange(document_id, place.knowledge_base_id, (event_of[document_id],) if is_queued else ())
@@ -125,13 +123,26 @@ async def _announced(
     ]
 
 
+async def announce_queued(connection: AnyConnection, place: Place, queued: Sequence[UUID]) -> list[EventFrame]:
+    """Appends the events of queued documents, and one wake-up for them all: workers look as often as they have room."""
+    if queued:
+        await _wake(connection, place, queued[0])
+    return await append_document_events(connection, place.tenant_id, place.knowledge_base_id, queued)
+
+
+async def lock_document(connection: AnyConnection, tenant_id: UUID, document_id: UUID) -> asyncpg.Record:
+    """A document's knowledge_base_id, sha256 and version, which stay until the commit. Raises Refusal when there is none."""
+    row = await connection.fetchrow(SQL["lock_document"], tenant_id, document_id)
+    if row is None:
+        raise not_found("document")
+    return row
+
+
 async def replace_content(
     connection: AnyConnection, tenant_id: UUID, document_id: UUID, upload: Upload, request_id: str | None
 ) -> DocumentChange:
     """The next version of a document; the same bytes again change nothing, except that a failed document is queued again."""
-    row = await connection.fetchrow(SQL["lock_document"], tenant_id, document_id)
-    if row is None:
-        raise not_found("document")
+    row = await lock_document(connection, tenant_id, document_id)
     if row["sha256"] == upload.sha256:
         return await requeue_if_failed(connection, tenant_id, document_id, request_id)
     try:
@@ -167,11 +178,7 @@ async def requeue_failed(connection: AnyConnection, place: Place, limit: int) ->
     rows = await connection.fetch(
         SQL["requeue_failed_documents"], place.tenant_id, place.knowledge_base_id, limit, place.request_id
     )
-    if not rows:
-        return []
-    queued = sorted(row["id"] for row in rows)
-    await _wake(connection, place, queued[0])
-    return await append_document_events(connection, place.tenant_id, place.knowledge_base_id, queued)
+    return await announce_queued(connection, place, sorted(row["id"] for row in rows))
 
 
 async def has_failed(connection: AnyConnection, place: Place) -> bool:
@@ -193,9 +200,7 @@ async def delete_document(
     connection: AnyConnection, tenant_id: UUID, document_id: UUID
 ) -> tuple[UUID, list[EventFrame]]:
     """Removes a document and everything of it; the id of its knowledge base, and the event."""
-    row = await connection.fetchrow(SQL["lock_document"], tenant_id, document_id)
-    if row is None:
-        raise not_found("document")
+    row = await lock_document(connection, tenant_id, document_id)
     knowledge_base_id: UUID = row["knowledge_base_id"]
     frames = await append_document_event(connection, tenant_id, knowledge_base_id, document_id, "document.deleted")
     await connection.execute(SQL["delete_document"], tenant_id, document_id)

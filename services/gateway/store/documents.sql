@@ -58,7 +58,7 @@ SELECT knowledge_base_id, sha256, version FROM document WHERE tenant_id = $1 AND
 -- Gives a document new bytes: the next version, queued. Whoever works on the old one is fenced out; its chunks serve on.
 UPDATE document SET
     filename = $3, media_type = $4, size = $5, sha256 = $6, request_id = $7, version = version + 1,
-    state = 'queued', progress_done = 0, progress_total = 0, error = NULL, lease_owner = NULL, lease_until = NULL,
+    state = 'queued', progress_done = 0, progress_total = 0, error = NULL, waiting = NULL, lease_owner = NULL, lease_until = NULL,
     lease_epoch = lease_epoch + 1, attempts = 0, not_before = now(), updated_at = now()
 WHERE tenant_id = $1 AND id = $2
 RETURNING version;

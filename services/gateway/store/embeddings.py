@@ -37,6 +37,14 @@ class _Generation:
     state: Literal["building", "failed", "kept"]
 
 
+async def serving_model(connection: AnyConnection, tenant_id: UUID, knowledge_base_id: UUID) -> str:
+    """Raises Refusal when the tenant has no such knowledge base."""
+    model: str | None = await connection.fetchval(SQL["serving_model"], tenant_id, knowledge_base_id)
+    if model is None:
+        raise not_found("knowledge base")
+    return model
+
+
 async def change_model(connection: AnyConnection, base: Base, model: str) -> list[EventFrame]:
     """Has another model embed a base; the former one serves until the new one's vectors are complete. The events.
 

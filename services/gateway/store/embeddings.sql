@@ -1,3 +1,7 @@
+-- name: serving_model
+-- The model that serves a knowledge base ($1 tenant, $2 id).
+SELECT embedding_model FROM knowledge_base WHERE tenant_id = $1 AND id = $2;
+
 -- name: has_documents
 -- True when the knowledge base has a document. A statement of its own, for a snapshot that was taken under the base's lock.
 SELECT EXISTS (SELECT FROM document WHERE tenant_id = $1 AND knowledge_base_id = $2);

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
 
+import asyncpg
 import structlog
 
 from services.gateway.refusals import Refusal
@@ -49,10 +50,7 @@ async def create_once(
     )
     if claimed is None:
         row = await connection.fetchrow(SQL["read_idempotency_key"], request.tenant_id, request.key)
-        if row is None or row["fingerprint"] != request.fingerprint:
-            raise Refusal("idempotency_conflict", "This Idempotency-Key was used for another request.")
-        response: str = row["response"]
-        return response
+        return _answer(row, request)
     body = await create()
     await connection.execute(SQL["finish_idempotency_key"], request.tenant_id, request.key, status, body)
     return body
@@ -61,6 +59,20 @@ async def create_once(
 async def is_answered(connection: AnyConnection, request: IdempotentRequest) -> bool:
     """Whether this key has an answer already."""
     return bool(await connection.fetchval(SQL["key_is_used"], request.tenant_id, request.key, request.keep))
+
+
+async def earlier_answer(connection: AnyConnection, request: IdempotentRequest) -> str | None:
+    """What this request was answered before; None the first time. Raises Refusal when the key was used for another request."""
+    if not await is_answered(connection, request):
+        return None
+    return _answer(await connection.fetchrow(SQL["read_idempotency_key"], request.tenant_id, request.key), request)
+
+
+def _answer(row: asyncpg.Record | None, request: IdempotentRequest) -> str:
+    if row is None or row["fingerprint"] != request.fingerprint:
+        raise Refusal("idempotency_conflict", "This Idempotency-Key was used for another request.")
+    response: str = row["response"]
+    return response
 
 
 async def forget_old_keys_for_ever(pool: Pool, keep: timedelta) -> None:

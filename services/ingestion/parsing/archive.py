@@ -14,6 +14,7 @@ from services.ingestion.text import TextTooLarge
 
 MAX_ENTRIES: Final = 10_000
 _NOT_UNPACKED: Final = "the file is damaged: a part of it can't be unpacked"
+_ZLIB_NO_MEMORY: Final = "Error -4 "  # Z_MEM_ERROR: the exception has no code of its own
 _MAX_DIRECTORY_BYTES: Final = 4 * 1024**2
 _MAX_PART_BYTES: Final = 128 * 1024**2
 _MAX_TOTAL_BYTES: Final = 512 * 1024**2
@@ -68,6 +69,8 @@ class Archive:
             with part:
                 yield part
         except (BadZipFile, zlib.error, EOFError) as error:
+            if str(error).startswith(_ZLIB_NO_MEMORY):
+                raise MemoryError("zlib ran out of memory") from error
             raise Corrupt(_NOT_UNPACKED) from error
 
     def read(self, name: str, max_bytes: int = 1024**2) -> bytes:

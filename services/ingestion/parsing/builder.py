@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
+from services.ingestion.pages import PageStart
 from services.ingestion.parsing.limits import ParseLimits, TooManyHeadings
 from services.ingestion.sections import Block, Heading, Note, ParsedDocument, build_sections
 from services.ingestion.text import TextTooLarge, normalise
@@ -32,6 +33,12 @@ class DocumentBuilder:
         self._headings: list[Heading] = []
         self._blocks: list[Block] = []
         self._notes: list[Note] = []
+        self._page: int | None = None
+        self._pages: list[PageStart] = []
+
+    def page(self, number: int | None) -> None:
+        """Say which page, counting from 1, all that follows is on; None: on none in particular."""
+        self._page = number
 
     def heading(self, level: int, text: str) -> None:
         """Add a heading: 1 is the highest level, 0 a document's title, which stands above all. Raises TooManyHeadings."""
@@ -43,9 +50,16 @@ class DocumentBuilder:
                 raise TooManyHeadings(f"the document has more than {self._limits.max_headings} headings")
             self._headings.append(Heading(max(level, 0), words, *self._add(words)))
 
-    def paragraph(self, text: str) -> None:
-        """Add a paragraph; its line ends are kept."""
-        self._add(self._cleaned(text).strip())
+    def paragraph(self, text: str, turns: Sequence[PageStart] = ()) -> None:
+        """Add a paragraph; its line ends are kept. `turns`: where in it the next page begins, and the one behind that."""
+        offset, end = self._add(self._cleaned(text).strip())
+        before = 0
+        for turn in turns:
+            # What cleaning takes away before a turn moves it; a word that is cleaned away across it is nobody's.
+            offset = min(offset + len(self._clean(normalise(text[before : turn.offset]))), end)
+            before = turn.offset
+            self._page = turn.page
+            self._turn_page(offset)
 
     def item(self, text: str, depth: int = 0, marker: str = _BULLET) -> None:
         """Add an item of a list, under the item before it without an empty line between; depth 0 is the outermost."""
@@ -83,7 +97,9 @@ class DocumentBuilder:
         text = "".join(self._parts)
         title = " ".join(normalise(document_title).split())[:_MAX_HEADING_CHARS]
         sections = build_sections(text, self._headings, document_title=title)
-        return ParsedDocument(text, tuple(sections), tuple(self._blocks), notes=tuple(self._notes))
+        return ParsedDocument(
+            text, tuple(sections), tuple(self._blocks), pages=tuple(self._pages), notes=tuple(self._notes)
+        )
 
     def _cleaned(self, text: str) -> str:
         self._reserve(text)
@@ -105,7 +121,12 @@ class DocumentBuilder:
         self._parts += (separator, text)
         start = self._length + len(separator)
         self._length = start + len(text)
+        self._turn_page(start)
         return start, self._length
+
+    def _turn_page(self, offset: int) -> None:
+        if self._page != (self._pages[-1].page if self._pages else None):
+            self._pages.append(PageStart(offset, self._page))
 
     def _block(self, text: str) -> None:
         start, end = self._add(text)

@@ -26,6 +26,7 @@ from typing import Final, NoReturn
 import orjson
 from pydantic import BaseModel
 
+from services.ingestion.pages import PageRange
 from services.ingestion.parsing.documents import parse
 from services.ingestion.parsing.limits import ParseCrashed, ParseLimits, ParseMemory, TooManyPieces
 from services.ingestion.parsing.ocr import OcrSettings
@@ -39,7 +40,7 @@ REQUEST_LENGTHS: Final = struct.Struct("!IQ")
 ANSWER_LENGTH: Final = struct.Struct("!Q")
 WAIT_STATUS: Final = struct.Struct("!i")
 
-_Fields = tuple[str, tuple[str, ...], str, int, int, int]
+_Fields = tuple[str, tuple[str, ...], str, int, int, int, PageRange | None]
 
 
 class ParseRequest(BaseModel):
@@ -53,9 +54,9 @@ class ParseRequest(BaseModel):
 
 
 def answer(request: ParseRequest, data: bytes) -> bytes:
-    """Parse, clean and split; return `{"pieces": [[title, path, content, start, end, header_chars, parent], ...],
-    "parents": [[title, path, content, start, end, header_chars], ...], "warnings": [{"code", "message"}, ...], "media_type": "..."}`,
-    `parent` being an index or null, or `{"failure": {...}}`.
+    """Parse, clean and split; return `{"pieces": [[title, path, content, start, end, header_chars, pages, parent], ...],
+    "parents": [[title, path, content, start, end, header_chars, pages], ...], "warnings": [{"code", "message"}, ...],
+    "media_type": "..."}`, `pages` being the first and the last or null, `parent` an index or null, or `{"failure": {...}}`.
     """
     try:
         payload = _pieces(request, data)
@@ -93,7 +94,7 @@ def _pieces(request: ParseRequest, data: bytes) -> bytes:
 
 
 def _fields(piece: Piece) -> _Fields:
-    return piece.title, piece.heading_path, piece.content, piece.start, piece.end, piece.header_chars
+    return piece.title, piece.heading_path, piece.content, piece.start, piece.end, piece.header_chars, piece.pages
 
 
 def _failure(error: DocumentError) -> bytes:

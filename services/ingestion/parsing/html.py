@@ -13,6 +13,7 @@ from services.ingestion.parsing.html_boilerplate import left_out
 from services.ingestion.parsing.html_tables import is_layout, table_rows
 from services.ingestion.parsing.html_text import BLOCKS, Words, name_of, preformatted
 from services.ingestion.parsing.limits import Corrupt, ParseLimits, TooManyHeadings
+from services.ingestion.parsing.safe_xml import check_memory
 from services.ingestion.text import NotText
 
 _HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
@@ -53,7 +54,7 @@ def has_headings(root: etree._Element) -> bool:
 
 
 def html_tree(text: str) -> etree._Element | None:
-    """Return the tree of a page, without comments; None where there is nothing in it. Raises NotText, Corrupt."""
+    """Return the tree of a page, without comments; None where there is nothing in it. Raises NotText, Corrupt, MemoryError."""
     if any(sign in text[:1024] for sign in _XHTML):
         text = _CLOSED_AT_ONCE.sub(r"<\1\2></\1>", text)
     parser = etree.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, no_network=True, huge_tree=True)
@@ -61,7 +62,9 @@ def html_tree(text: str) -> etree._Element | None:
         parser.feed(text.encode())
         root: etree._Element | None = parser.close()
     except etree.LxmlSyntaxError as error:
+        check_memory(error.error_log)
         raise NotText("the page can't be read as HTML") from error
+    check_memory(parser.feed_error_log)
     if root is not None and _last_depth(root) >= _MAX_DEPTH:
         raise Corrupt(f"the elements of the page are nested more than {_MAX_DEPTH:,} deep")
     return root

@@ -22,6 +22,7 @@ def parse_pptx(archive: Archive, builder: DocumentBuilder) -> None:
     """Read a presentation into the builder, in the order in which it is shown. Raises what Archive raises, and TooManyHeadings."""
     package = Package(archive)
     for number, part in enumerate(_slides(package), 1):
+        builder.page(number)
         _Slide(package, part, builder).read(number)
 
 

@@ -5,7 +5,7 @@ itself bounds depth (256 levels) and text nodes (10 MB).
 """
 
 from collections.abc import Iterator
-from typing import IO, Final
+from typing import IO, Any, Final
 from xml.parsers import expat
 
 from lxml import etree
@@ -14,13 +14,14 @@ from services.ingestion.parsing.limits import Corrupt
 
 _CHUNK_BYTES: Final = 64 * 1024
 _MAX_PROLOGUE_BYTES: Final = 1024**2
+_EXPAT_NO_MEMORY: Final = expat.errors.codes[expat.errors.XML_ERROR_NO_MEMORY]
 _DAMAGED: Final = "the file is damaged: a part of it is not well-formed XML"
 
 
 def stream_elements(part: IO[bytes], names: tuple[str, ...], parents: frozenset[str]) -> Iterator[etree._Element]:
     """Yield the elements with one of the local names that stand directly in an element with a name of `parents`.
 
-    Each is emptied when the next is asked for. Raises Corrupt.
+    Each is emptied when the next is asked for. Raises Corrupt, MemoryError.
     """
     parser = etree.XMLPullParser(
         events=("end",),
@@ -38,11 +39,12 @@ def stream_elements(part: IO[bytes], names: tuple[str, ...], parents: frozenset[
         parser.close()
         yield from _completed(parser, parents)
     except etree.XMLSyntaxError as error:
+        check_memory(error.error_log)
         raise Corrupt(_DAMAGED) from error
 
 
 def parse_xml(part: IO[bytes], *, allow_public: bool = False) -> etree._Element:
-    """Return the root of a part that is small by its nature. Raises Corrupt.
+    """Return the root of a part that is small by its nature. Raises Corrupt, MemoryError.
 
     `allow_public` takes a document type that only names a public one (EPUB's older files do) and declares nothing.
     """
@@ -54,8 +56,15 @@ def parse_xml(part: IO[bytes], *, allow_public: bool = False) -> etree._Element:
             parser.feed(chunk)
         root: etree._Element = parser.close()
     except etree.XMLSyntaxError as error:
+        check_memory(error.error_log)
         raise Corrupt(_DAMAGED) from error
     return root
+
+
+def check_memory(log: Any) -> None:  # an error log, whose stub is empty
+    """Raise MemoryError if libxml2 had too little memory: it ends like a document that is damaged, or in HTML just ends."""
+    if any(entry.type == etree.ErrorTypes.ERR_NO_MEMORY for entry in log):
+        raise MemoryError("libxml2 ran out of memory")
 
 
 def local_name(element: etree._Element) -> str:
@@ -103,6 +112,8 @@ class _Prologue:
         try:
             self._parser.Parse(chunk, False)
         except expat.ExpatError as error:
+            if error.code == _EXPAT_NO_MEMORY:
+                raise MemoryError("Expat ran out of memory") from error
             if not self.passed:  # what comes behind the prologue is libxml2's to judge
                 raise Corrupt(_DAMAGED) from error
 

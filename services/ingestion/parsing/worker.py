@@ -243,8 +243,9 @@ def _death(received: bytes, limits: ParseLimits) -> DocumentError:
 
 
 def _piece(ordinal: int, fields: Sequence[Any], parent: Piece | None = None) -> Piece:
-    title, path, content, start, end, header_chars = fields
-    return Piece(ordinal, title, tuple(path), content, start, end, header_chars, parent)
+    title, path, content, start, end, header_chars, pages = fields
+    first_and_last = (int(pages[0]), int(pages[1])) if pages else None
+    return Piece(ordinal, title, tuple(path), content, start, end, header_chars, parent, first_and_last)
 
 
 def _read_answer(payload: bytes) -> ParsedFile:

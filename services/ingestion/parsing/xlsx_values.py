@@ -100,13 +100,16 @@ class Values:
     since_1904: bool = False
 
     def text(self, cell: etree._Element) -> str:
-        """Return what a cell shows; of a formula its last result, of an error nothing."""
+        """Return what a cell shows; of a formula its last result, or itself if it was never calculated; of an error nothing."""
         kind = cell.get("t", "n")
         if kind == "inlineStr":
             inline = child(cell, "x:is")
             return "" if inline is None else shared_text(inline)
         found = child(cell, "x:v")
         value = "" if found is None else (found.text or "").strip()
+        return self._shown(cell, kind, value) if value else _formula(cell)
+
+    def _shown(self, cell: etree._Element, kind: str, value: str) -> str:
         match kind:
             case "s":
                 return (
@@ -153,6 +156,15 @@ class Values:
         if kind == "date" or not seconds:
             return f"{moment:%Y-%m-%d}"
         return moment.strftime("%Y-%m-%d %H:%M:%S" if moment.second else "%Y-%m-%d %H:%M")
+
+
+def _formula(cell: etree._Element) -> str:
+    """Return the formula of a cell as one types it, with the cells that it fills where it stands for several."""
+    found = child(cell, "x:f")
+    if found is None or not found.text:
+        return ""
+    filled = found.get("ref")
+    return f"={found.text}" if filled in (None, cell.get("r")) else f"={found.text} ({filled})"
 
 
 def _duration(days: float) -> str:

@@ -1,8 +1,9 @@
 """What rerankers are given and what they give back."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from services.retrieval.occurrences import Text, Weights
 from services.retrieval.ports import Passage
@@ -18,8 +19,7 @@ class Asked:
     weights: Weights
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A chunk that may become a hit: where the question's terms stand in its content, and which share of them it and its headings hold."""
 
     ranked: Ranked
@@ -28,12 +28,11 @@ class Candidate:
     coverage: float
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgement(NamedTuple):
     """What a reranker thinks of one candidate: the higher the better; `features` is what the score was computed from."""
 
     score: float
-    features: Mapping[str, float] = field(default_factory=dict)
+    features: Mapping[str, float] = MappingProxyType({})
 
 
 class Reranker(Protocol):

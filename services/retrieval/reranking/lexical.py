@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
-from services.retrieval.occurrences import Text
 from services.retrieval.reranking.judging import Asked, Candidate, Judgement
 
 WEIGHTS: Mapping[str, float] = MappingProxyType({"fused": 1.0, "coverage": 0.1, "proximity": 0.1, "order": 0.1})
@@ -27,48 +26,54 @@ class LexicalReranker:
     async def judge(self, asked: Asked, candidates: Sequence[Candidate]) -> list[Judgement]:
         """A weighted sum of features, each from 0 to 1."""
         best = max((one.ranked.fused for one in candidates), default=0.0) or 1.0
-        weights = asked.weights.tolist()
-        return [_judgement(asked.terms, weights, one, one.ranked.fused / best) for one in candidates]
+        words = _Words(asked.terms, asked.weights.tolist())
+        return [words.judge(one, one.ranked.fused / best) for one in candidates]
 
 
-def _judgement(terms: Sequence[str], weights: Sequence[float], candidate: Candidate, fused: float) -> Judgement:
-    content = candidate.content
-    occurrences = sorted((start, term) for term, starts in enumerate(content.starts) for start in starts)
-    total = sum(weights) or 1.0
-    features = {
-        "fused": fused,
-        "coverage": candidate.coverage,
-        "proximity": _proximity(terms, weights, occurrences) / total,
-        "order": _order(terms, weights, content),
-    }
-    return Judgement(sum(WEIGHTS[name] * value for name, value in features.items()), features)
+class _Words:
+    """A question's words, with what is the same for all candidates."""
 
+    def __init__(self, terms: Sequence[str], weights: Sequence[float]) -> None:
+        self._lengths = [len(term) for term in terms]
+        self._weights = weights
+        self._total = sum(weights) or 1.0
+        self._pairs = [min(pair) for pair in pairwise(weights)]  # of neighbours: the lesser weight
+        self._pairs_total = sum(self._pairs) or 1.0
 
-def _proximity(terms: Sequence[str], weights: Sequence[float], occurrences: Sequence[tuple[int, int]]) -> float:
-    """The sum of the weights of the terms, each times its accumulated nearness to others, which saturates towards 1."""
-    nearness = [0.0] * len(terms)
-    for (start, term), (following, other) in pairwise(occurrences):
-        if term != other:
-            distance = max(1, following - start - len(terms[term]) + 1)
-            nearness[term] += weights[other] / distance
-            nearness[other] += weights[term] / distance
-    return sum(weight * near / (near + _SATURATION) for weight, near in zip(weights, nearness, strict=True))
+    def judge(self, candidate: Candidate, fused: float) -> Judgement:
+        starts = candidate.content.starts
+        features = {
+            "fused": fused,
+            "coverage": candidate.coverage,
+            "proximity": self._proximity(starts) / self._total,
+            "order": self._order(starts) / self._pairs_total,
+        }
+        return Judgement(sum([WEIGHTS[name] * value for name, value in features.items()]), features)
 
+    def _proximity(self, starts: Sequence[Sequence[int]]) -> float:
+        """The sum of the weights of the terms, each times its accumulated nearness to others, which saturates towards 1."""
+        lengths, weights = self._lengths, self._weights
+        nearness: dict[int, float] = {}
+        occurrences = sorted([(start, term) for term, places in enumerate(starts) for start in places])
+        for (start, term), (following, other) in pairwise(occurrences):
+            if term != other:
+                distance = max(1, following - start - lengths[term] + 1)
+                nearness[term] = nearness.get(term, 0.0) + weights[other] / distance
+                nearness[other] = nearness.get(other, 0.0) + weights[term] / distance
+        return sum([weights[term] * near / (near + _SATURATION) for term, near in nearness.items()])
 
-def _order(terms: Sequence[str], weights: Sequence[float], content: Text) -> float:
-    """The share, by the lesser weight, of the question's pairs of neighbours that the text has as neighbours in the same order."""
-    total = kept = 0.0
-    for term, (weight, next_weight) in enumerate(pairwise(weights)):
-        lesser = min(weight, next_weight)
-        total += lesser
-        if _follow(content.starts[term], content.starts[term + 1], len(terms[term])):
-            kept += lesser
-    return kept / total if total else 0.0
+    def _order(self, starts: Sequence[Sequence[int]]) -> float:
+        """The sum, by the lesser weight, of the question's pairs of neighbours that the text has as neighbours in the same order."""
+        return sum(
+            [
+                lesser
+                for term, lesser in enumerate(self._pairs)
+                if starts[term] and starts[term + 1] and _follow(starts[term], starts[term + 1], self._lengths[term])
+            ]
+        )
 
 
 def _follow(starts: Sequence[int], next_starts: Sequence[int], length: int) -> bool:
-    if not starts or not next_starts:
-        return False
     for start in starts:
         index = bisect_left(next_starts, start + 1)
         if index < len(next_starts) and next_starts[index] - start <= length + _GAP:

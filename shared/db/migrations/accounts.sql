@@ -58,9 +58,9 @@ GRANT EXECUTE ON FUNCTION chunk_json(chunk) TO chatmind_gateway;
 GRANT SELECT,
     INSERT (tenant_id, id, knowledge_base_id, filename, media_type, size, sha256, request_id, tags, document_date),
     UPDATE (filename, media_type, size, sha256, version, state, progress_done, progress_total, error, lease_owner, lease_epoch,
-        lease_until, not_before, attempts, request_id, updated_at, tags, document_date),
+        lease_until, not_before, attempts, request_id, updated_at, tags, document_date, waiting),
     DELETE ON document TO chatmind_gateway;
-GRANT SELECT (tenant_id, document_id, version), INSERT, DELETE ON document_blob TO chatmind_gateway;
+GRANT SELECT, INSERT, UPDATE (version), DELETE ON document_blob TO chatmind_gateway;
 GRANT EXECUTE ON FUNCTION document_json(document) TO chatmind_gateway;
 GRANT SELECT (tenant_id, key, fingerprint, response, created_at),
     INSERT (tenant_id, key, fingerprint, status, response),
@@ -70,7 +70,7 @@ GRANT SELECT,
     INSERT (tenant_id, id, name, description, embedding_model, settings),
     UPDATE (name, description, embedding_model, settings, updated_at, last_seq, embedding_generation, last_generation),
     DELETE ON knowledge_base TO chatmind_gateway;
-GRANT SELECT (knowledge_base_id, chunk_id, field, generation) ON chunk_embedding TO chatmind_gateway;
+GRANT SELECT (knowledge_base_id, generation) ON chunk_embedding TO chatmind_gateway;
 GRANT SELECT (tenant_id, knowledge_base_id, generation, model, state, done, total, error, lease_epoch, created_at, updated_at),
     INSERT (tenant_id, knowledge_base_id, generation, model, state, request_id),
     UPDATE (state, error, lease_owner, lease_epoch, lease_until, not_before, attempts, request_id, updated_at),
@@ -128,15 +128,16 @@ GRANT EXECUTE ON FUNCTION wake_next_run(uuid) TO chatmind_agent_runner;
 -- Turns documents into chunks: it may not see conversations, agents or keys.
 GRANT SELECT (tenant_id, id, knowledge_base_id, document_id, ordinal, title, heading_path, content, keyword_count),
     INSERT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end, keywords,
-        keyword_count, header_chars, parent_id),
+        keyword_count, header_chars, parent_id, page_first, page_last),
     DELETE ON chunk TO chatmind_ingestion;
 GRANT SELECT (knowledge_base_id, chunk_id, field, generation), INSERT, DELETE ON chunk_embedding TO chatmind_ingestion;
 GRANT SELECT (tenant_id, document_id),
-    INSERT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end, header_chars),
+    INSERT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end, header_chars,
+        page_first, page_last),
     DELETE ON chunk_parent TO chatmind_ingestion;
 GRANT SELECT,
     UPDATE (current_version, state, progress_done, progress_total, chunk_count, error, lease_owner, lease_epoch, lease_until, not_before,
-        attempts, updated_at, warnings, media_type, deaths) ON document TO chatmind_ingestion;
+        attempts, updated_at, warnings, media_type, deaths, waiting) ON document TO chatmind_ingestion;
 GRANT SELECT,
     INSERT (tenant_id, knowledge_base_id, generation, model, state),
     UPDATE (state, done, total, error, lease_owner, lease_epoch, lease_until, not_before, attempts, updated_at),
@@ -167,9 +168,10 @@ GRANT EXECUTE ON FUNCTION drop_unused_vector_relations() TO chatmind_ingestion;
 GRANT SELECT ON agent_knowledge_base TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, agent_id) ON chat_session TO chatmind_retrieval;
 GRANT SELECT (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content, char_start, char_end,
-        keywords, keyword_count, header_chars, parent_id) ON chunk TO chatmind_retrieval;
+        keywords, keyword_count, header_chars, parent_id, page_first, page_last) ON chunk TO chatmind_retrieval;
 GRANT SELECT (knowledge_base_id, chunk_id, field, embedding, generation) ON chunk_embedding TO chatmind_retrieval;
-GRANT SELECT (tenant_id, id, title, heading_path, content, char_start, char_end, header_chars) ON chunk_parent TO chatmind_retrieval;
+GRANT SELECT (tenant_id, id, title, heading_path, content, char_start, char_end, header_chars, page_first, page_last) ON chunk_parent TO
+        chatmind_retrieval;
 GRANT SELECT (tenant_id, id, knowledge_base_id, filename, media_type, tags, document_date, chunk_count, created_at) ON document TO
         chatmind_retrieval;
 GRANT SELECT (tenant_id, id, embedding_model, embedding_generation) ON knowledge_base TO chatmind_retrieval;

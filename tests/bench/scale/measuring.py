@@ -13,7 +13,7 @@ import psutil
 
 from services.retrieval.ports import KnowledgeBase, Target
 from services.retrieval.settings import RetrievalSettings, SearchSettings
-from services.retrieval.store import SearchReader, SearchStore
+from services.retrieval.store import SESSION, SearchReader, SearchStore
 from shared.contracts.questions import SearchKnowledge, SearchMode, TenantScope
 from shared.db.pool import AnyConnection, Pool, PoolSettings, open_pool
 from tests.bench.scale.corpus import Corpus, Vectors
@@ -170,7 +170,7 @@ async def _delete(connection: AnyConnection, base_id: object, share: float) -> i
 async def bench_of(loaded: Loaded, corpus: Corpus) -> AsyncIterator[Bench]:
     """The pools, open for a while."""
     settings: PoolSettings = RetrievalSettings.model_fields["pool"].default
-    pool = await open_pool(loaded.retrieval_url, "retrieval", settings)
+    pool = await open_pool(loaded.retrieval_url, "retrieval", settings, SESSION)
     owner = await open_pool(loaded.owner_url, "bench", PoolSettings(max_size=2, command_timeout=600))
     try:
         yield Bench(pool, owner, corpus, loaded)

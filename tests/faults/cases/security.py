@@ -57,6 +57,7 @@ async def _property_of(client: TenantClient, talk: Conversation) -> dict[str, st
     run_id = await talk.say(wish)
     await talk.expect(run_id, wish)
     ids = {"knowledge_base_id": library.base_id, "document_id": str(documents[0]["id"])}
+    ids["chunk_id"] = str((await client.items(f"/api/documents/{ids['document_id']}/chunks"))[0]["id"])
     return {**ids, "agent_id": agent_id, "session_id": talk.session_id, "run_id": run_id}
 
 
@@ -134,7 +135,8 @@ async def _revoked_in_mid_stream(
 
 
 async def _refused_everywhere(client: TenantClient, tally: Tally, key: str | None) -> None:
-    ids = {name: str(new_id()) for name in ("agent_id", "session_id", "run_id", "knowledge_base_id", "document_id")}
+    names = ("agent_id", "session_id", "run_id", "knowledge_base_id", "document_id", "chunk_id")
+    ids = {name: str(new_id()) for name in names}
     headers = {} if key is None else {"Authorization": f"Bearer {key}".strip()}
     async with httpx.AsyncClient() as http:
         for method, path in await routes_of(client):

@@ -50,7 +50,7 @@ OF_ONE = {
         "write chunks": "INSERT INTO chunk (content) VALUES ('planted')",
         "change chunks": "UPDATE chunk SET content = 'changed'",
         "read vectors": "SELECT embedding FROM chunk_embedding",
-        "read the bytes of documents": "SELECT data FROM document_blob",
+        "change the bytes of documents": "UPDATE document_blob SET data = 'x'",
         "change stored events": "UPDATE session_event SET payload = '{}'",
         "make a key valid again with other bytes": "UPDATE api_key SET key_hash = 'x'",
         "change what was said": "UPDATE chat_message SET content = 'changed'",

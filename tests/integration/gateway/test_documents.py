@@ -212,6 +212,26 @@ async def test_chunks_are_those_that_searches_see(writer: httpx.AsyncClient, qui
     chunks = await read_all(writer, path, limit=2)
     assert [(chunk["ordinal"], chunk["title"]) for chunk in chunks] == [(n, f"表 {n}") for n in range(5)]
     assert (chunks[0]["heading_path"], chunks[0]["content"], chunks[0]["kind"]) == (["库", "表"], "正文", "original")
+    assert (chunks[0]["page_first"], chunks[0]["page_last"]) == (None, None)
+    await quiet_gateway.parts.pool.execute("UPDATE chunk SET page_first = 3, page_last = 4 WHERE ordinal = 0")
+    chunks = await read_all(writer, path)
+    assert [chunk["page_first"] for chunk in chunks] == [3, None, None, None, None]
+    assert chunks[0]["page_last"] == 4
+
+
+async def test_a_document_says_what_it_waits_for(writer: httpx.AsyncClient, quiet_gateway: RunningGateway) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"])
+    assert document["waiting"] is None
+    path = f"/api/documents/{document['id']}"
+    waiting = {"code": "embedding_unavailable", "message": "it doesn't answer", "since": "2024-05-06T07:08:09+00:00"}
+    await quiet_gateway.parts.pool.execute("UPDATE document SET waiting = $1", waiting)
+    assert (await created(writer.get(path)))["waiting"] == waiting
+    await set_state(quiet_gateway, document["id"], "ready")
+    assert (await created(writer.get(path)))["waiting"] is None, "a worker of the previous release knows nothing of it"
+    await set_state(quiet_gateway, document["id"], "parsing")
+    assert (await writer.put(f"{path}/content", files={"file": ("a.md", b"newer")})).status_code == 202
+    assert (await created(writer.get(path)))["waiting"] is None
 
 
 async def test_a_deleted_knowledge_base_takes_its_documents_and_grants_along(
@@ -254,6 +274,8 @@ async def test_settings_are_kept_and_checked(writer: httpx.AsyncClient) -> None:
     wrong_settings: dict[str, dict[str, Any]] = {
         "settings.splitting.method": {"splitting": {"method": "by_page"}},
         "settings.splitting.max_section_tokens": {"splitting": {"max_section_tokens": 1}},
+        "settings.splitting.chunk_size": {"splitting": {"chunk_size": "100"}},
+        "settings.fold_traditional": {"fold_traditional": "yes"},
         "settings.cleaning": {"cleaning": "html"},
         "settings.cleaning.rules.1": {"cleaning": {"rules": ["tags", "html"]}},
     }

@@ -1,5 +1,6 @@
 """The embedding model of a knowledge base: what the API says while it is changed, and the way back."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from uuid import UUID
@@ -25,11 +26,39 @@ dimension = {dimension}
 """
 
 
+REFUSING = """
+[embedding.refusing]
+base_url = "{url}"
+model = "refusing"
+dimension = 2
+[rerank.order]
+base_url = "{url}"
+model = "order"
+default = true
+"""
+
+
 @pytest.fixture
-async def gateway(database_url: str, tmp_path: Path) -> AsyncIterator[RunningGateway]:
-    """A gateway that knows three models; nobody embeds anything."""
+async def refusing_endpoint() -> AsyncIterator[str]:
+    """The address of an endpoint that takes nobody's key."""
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+@pytest.fixture
+async def gateway(database_url: str, tmp_path: Path, refusing_endpoint: str) -> AsyncIterator[RunningGateway]:
+    """A gateway that knows three models that are away, and two that can't be used; nobody embeds anything."""
     models = tmp_path / "models.toml"
     entries = [EMBEDDING.format(name=name, dimension=n) for n, name in enumerate(("small", "middle", "large"), start=2)]
+    entries += [EMBEDDING.format(name="keyless", dimension=2) + 'api_key_env = "CHATMIND_TEST_ABSENT_KEY"\n']
+    entries.append(REFUSING.format(url=refusing_endpoint))
     models.write_text(MODELS + entries[0] + "default = true\n" + "".join(entries[1:]))
     running = RunningGateway(database_url, "amqp://127.0.0.1:1/", models_file=models)
     await running.start()
@@ -179,3 +208,36 @@ async def test_other_tenants_find_nothing(gateway: RunningGateway, base: Json) -
     problem_of(await stranger.post(path_of(base, "/embedding/rollback")), 404, "not_found")
     problem_of(await stranger.delete(path_of(base, "/embedding/previous")), 404, "not_found")
     assert await gateway.parts.pool.fetchval("SELECT count(*) FROM embedding_generation") == 0
+
+
+async def test_a_model_that_can_not_be_used_is_refused_and_one_that_is_away_is_not(
+    client: httpx.AsyncClient, gateway: RunningGateway, base: Json
+) -> None:
+    before = await created(client.get(path_of(base)))
+    for name, status, code in (
+        ("keyless", 422, "unusable_model"),
+        ("refusing", 422, "unusable_model"),
+        ("unheard-of", 422, "unknown_model"),
+    ):
+        for answer in (
+            await client.patch(path_of(base), json={"embedding_model": name, "name": "Changed"}),
+            await client.post("/api/knowledge-bases", json={"name": "New", "embedding_model": name}),
+        ):
+            problem = problem_of(answer, status, code)
+            assert [error["field"] for error in problem["errors"]] == ["embedding_model"]
+    assert await created(client.get(path_of(base))) == before
+    assert await gateway.parts.pool.fetchval("SELECT count(*) FROM knowledge_base") == 1
+    assert (await change(client, base, "middle"))["state"] == "building", "nobody answers for any of the three"
+
+
+async def test_the_name_of_the_serving_model_calls_a_change_off_whatever_its_state(
+    client: httpx.AsyncClient, gateway: RunningGateway, base: Json
+) -> None:
+    await gateway.parts.pool.execute("UPDATE knowledge_base SET embedding_model = 'keyless'")
+    await change(client, base, "middle")
+    assert (await change(client, base, "keyless"))["state"] == "ready"
+
+
+async def test_reranking_models_are_listed(client: httpx.AsyncClient) -> None:
+    models = (await created(client.get("/api/models")))["items"]
+    assert [model["name"] for model in models if model["kind"] == "rerank"] == ["order"]

@@ -39,6 +39,7 @@ async def test_files_are_uploaded_with_labels_for_all_of_them(
         ({"date": "yesterday"}, "date"),
         ({"date": "2024-02-30"}, "date"),
         ({"date": "1700000000"}, "date"),
+        ({"date": "0"}, "date"),
     ],
 )
 async def test_labels_that_are_none_are_refused_by_name(
@@ -89,6 +90,7 @@ async def test_labels_and_name_are_changed_without_touching_the_rest(
         ({"tags": None}, "tags"),
         ({"tags": ["x"] * 33}, "tags"),
         ({"date": 3}, "date"),
+        ({"date": "0"}, "date"),
         ({"filename": ""}, "filename"),
         ({"state": "ready"}, "state"),
     ],

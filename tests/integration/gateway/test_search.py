@@ -95,7 +95,9 @@ async def test_filters_and_wordings_reach_retrieval(patient_gateway: RunningGate
     ("refusal", "status", "code"),
     [
         (CodedError("away", code="embedding_unavailable", retryable=True), 503, "retrieval_unavailable"),
-        (CodedError("wrong", code="embedding_invalid"), 500, "retrieval_failed"),
+        (CodedError("NaN", code="embedding_invalid"), 502, "embedding_failed"),
+        (CodedError("key", code="embedding_unauthorized"), 502, "embedding_failed"),
+        (CodedError("wrong", code="question_malformed"), 500, "retrieval_failed"),
         (CodedError("gone", code="knowledge_base_not_found"), 404, "not_found"),
     ],
 )

@@ -11,6 +11,7 @@ from services.gateway.openapi import DocumentedApp
 from services.gateway.routes import ROUTERS
 from services.gateway.store.api_keys import hash_key
 from shared.ids import new_id
+from tests.integration.gateway.test_documents import add_chunks, set_state
 from tests.support.api import (
     Json,
     RunningGateway,
@@ -51,10 +52,13 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
 }
 
 
-async def everything_of(client: httpx.AsyncClient) -> dict[str, str]:
+async def everything_of(gateway: RunningGateway, client: httpx.AsyncClient) -> dict[str, str]:
     """One of each resource, by the name of its id in paths."""
     knowledge_base = await create_knowledge_base(client, name="secret base")
     document = await upload(client, knowledge_base["id"], b"# Secret", "secret.md")
+    await add_chunks(gateway, document["id"], 1)
+    await set_state(gateway, document["id"], "ready", current_version=1)
+    [chunk] = await read_all(client, f"/api/documents/{document['id']}/chunks")
     agent = await create_agent(client, name="secret agent", knowledge_base_ids=[knowledge_base["id"]])
     session = await create_session(client, agent["id"])
     answer = await post_message(client, session["id"], "secret message")
@@ -65,6 +69,7 @@ async def everything_of(client: httpx.AsyncClient) -> dict[str, str]:
         "n": "1",
         "knowledge_base_id": knowledge_base["id"],
         "document_id": document["id"],
+        "chunk_id": chunk["id"],
     }
 
 
@@ -81,9 +86,9 @@ async def state_of(client: httpx.AsyncClient, ids: dict[str, str]) -> list[Json]
 
 
 async def test_another_tenants_ids_answer_exactly_as_ids_that_do_not_exist(
-    client: httpx.AsyncClient, stranger: httpx.AsyncClient
+    gateway: RunningGateway, client: httpx.AsyncClient, stranger: httpx.AsyncClient
 ) -> None:
-    ids = await everything_of(client)
+    ids = await everything_of(gateway, client)
     random_ids = {name: str(new_id()) for name in ids} | {"n": "1"}
     before = await state_of(client, ids)
     for method, path in WITH_ID:
@@ -96,12 +101,12 @@ async def test_another_tenants_ids_answer_exactly_as_ids_that_do_not_exist(
     assert await state_of(client, ids) == before
 
 
-async def test_the_owner_reaches_every_route(client: httpx.AsyncClient) -> None:
+async def test_the_owner_reaches_every_route(gateway: RunningGateway, client: httpx.AsyncClient) -> None:
     """Without this the test above could pass by asking wrongly."""
     for method, path in WITH_ID:
         if path.endswith(("/events", "/resolve", "/rollback", "/previous")):
             continue  # endless; need a step whose outcome is unknown, or an embedding before this one: tests of these ask them
-        ids = await everything_of(client)
+        ids = await everything_of(gateway, client)
         answer = await client.request(method, path.format(**ids), **BODIES.get((method, path), {}))
         # Nobody answers searches here, which is said with a 503.
         expected = {503} if path.endswith("/search") else {200, 202, 204}
@@ -115,7 +120,8 @@ async def test_without_a_key_that_works_every_route_answers_401(gateway: Running
         key = await key_that_ended(gateway, f"{key}_at")
     header = {} if key is None else {b"Authorization": f"Bearer {key}".encode()}
     ids = {
-        name: str(new_id()) for name in ("agent_id", "session_id", "run_id", "knowledge_base_id", "document_id", "n")
+        name: str(new_id())
+        for name in ("agent_id", "session_id", "run_id", "knowledge_base_id", "document_id", "chunk_id", "n")
     }
     for method, path in ROUTES:
         answer = await client.request(method, path.format(**ids), content=b"{ no json", headers=header)
@@ -155,9 +161,9 @@ async def test_a_malformed_id_is_invalid_on_every_route(client: httpx.AsyncClien
 
 
 async def test_lists_and_filters_show_only_what_is_ones_own(
-    client: httpx.AsyncClient, stranger: httpx.AsyncClient
+    gateway: RunningGateway, client: httpx.AsyncClient, stranger: httpx.AsyncClient
 ) -> None:
-    ids = await everything_of(client)
+    ids = await everything_of(gateway, client)
     for path in ("/api/agents", "/api/sessions", "/api/knowledge-bases"):
         assert len(await read_all(client, path)) == 1
         assert await read_all(stranger, path) == []
@@ -165,9 +171,9 @@ async def test_lists_and_filters_show_only_what_is_ones_own(
 
 
 async def test_another_tenants_ids_in_bodies_are_unknown(
-    client: httpx.AsyncClient, stranger: httpx.AsyncClient
+    gateway: RunningGateway, client: httpx.AsyncClient, stranger: httpx.AsyncClient
 ) -> None:
-    ids = await everything_of(client)
+    ids = await everything_of(gateway, client)
     problem_of(await stranger.post("/api/sessions", json={"agent_id": ids["agent_id"]}), 404, "not_found")
     for knowledge_base_id in (ids["knowledge_base_id"], str(new_id())):
         body = {"name": "a", "knowledge_base_ids": [knowledge_base_id]}
@@ -183,11 +189,11 @@ async def test_another_tenants_ids_in_bodies_are_unknown(
 
 
 async def test_another_tenants_cursors_and_ids_of_the_wrong_kind_show_nothing(
-    client: httpx.AsyncClient, stranger: httpx.AsyncClient
+    gateway: RunningGateway, client: httpx.AsyncClient, stranger: httpx.AsyncClient
 ) -> None:
-    ids = await everything_of(client)
+    ids = await everything_of(gateway, client)
     for path in ("/api/agents", "/api/sessions", "/api/knowledge-bases"):
-        await everything_of(client)
+        await everything_of(gateway, client)
         cursor = (await created(client.get(path, params={"limit": 1})))["next_cursor"]
         assert cursor
         assert (await created(stranger.get(path, params={"cursor": cursor})))["items"] == []

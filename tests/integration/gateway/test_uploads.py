@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from shared.contracts.media import SUPPORTED_FORMATS
-from tests.support.api import RunningGateway, create_knowledge_base, problem_of
+from tests.support.api import RunningGateway, create_knowledge_base, problem_of, upload
 
 MIB = 1024 * 1024
 
@@ -34,6 +34,47 @@ async def test_files_that_are_refused_leave_nothing(
         assert SUPPORTED_FORMATS in problem["detail"]
     for table in ("document", "document_blob", "outbox", "knowledge_base_event"):
         assert await quiet_gateway.parts.pool.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+@pytest.mark.parametrize(
+    ("files", "data", "field", "told"),
+    [
+        ({"files": ("a.md", b"x")}, {"tag": "manual"}, "tag", "There are: files, tags, date."),
+        ({"files": ("a.md", b"x")}, {"tags": "a", "a\u202eb": ""}, "'a\\u202eb'", "unknown"),
+        ([("files", ("a.md", b"x")), ("document", ("b.md", b"y"))], {}, "document", "unknown"),
+        ([("files", ("a.md", b"x")), ("tags", ("b.md", b"y"))], {}, "tags", "must not be a file"),
+        ({"files": ("a.md", b"x")}, {"file": "text"}, "file", "must be a file"),
+    ],
+)
+async def test_fields_that_are_not_known_are_refused_by_name(
+    writer: httpx.AsyncClient, quiet_gateway: RunningGateway, files: Any, data: Any, field: str, told: str
+) -> None:
+    base = await create_knowledge_base(writer)
+    answer = await writer.post(f"/api/knowledge-bases/{base['id']}/documents", files=files, data=data)
+    problem = problem_of(answer, 422, "invalid_request")
+    assert [(error["field"], error["code"]) for error in problem["errors"]] == [(field, "unknown_field")]
+    assert told in problem["detail"]
+    assert await quiet_gateway.parts.pool.fetchval("SELECT count(*) FROM document") == 0
+
+
+async def test_new_content_takes_a_file_and_no_labels(writer: httpx.AsyncClient) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"])
+    path = f"/api/documents/{document['id']}/content"
+    answer = await writer.put(path, files={"file": ("a.md", b"x")}, data={"tags": "a"})
+    assert "There are: files." in problem_of(answer, 422, "invalid_request")["detail"]
+    for field in ("file", "files"):
+        assert (await writer.put(path, files={field: ("a.md", field.encode())})).status_code == 202
+
+
+async def test_names_that_are_shown_in_another_order_than_they_are_read_are_put_right(
+    writer: httpx.AsyncClient,
+) -> None:
+    base = await create_knowledge_base(writer)
+    document = await upload(writer, base["id"], filename="a\u202efdp.md")
+    assert document["filename"] == "afdp.md"
+    renamed = await writer.patch(f"/api/documents/{document['id']}", json={"filename": "\u2067b\u2069.md"})
+    assert renamed.json()["filename"] == "b.md"
 
 
 async def test_a_request_that_is_too_large_is_refused_by_what_it_announces_and_by_what_arrives(

@@ -76,7 +76,7 @@ async def test_a_frozen_worker_changes_nothing_when_it_thaws(home: Home) -> None
     epoch = (await library.document(document_id))["lease_epoch"]
     events = len(await library.events(document_id))
     frozen.resume()
-    await home.until_logged(frozen, "document.lost", document_id)
+    await home.until_logged(frozen, "job.lost", document_id)
     assert (await library.document(document_id))["lease_epoch"] == epoch
     assert len(await library.events(document_id)) == events
     await library.assert_ready(document_id, CHAPTERS)

@@ -65,8 +65,7 @@ async def client(home: Home) -> AsyncIterator[httpx.AsyncClient]:
     home.services.append(home.stack.start_service("services.retrieval.main", home.environment))
     home.services[-1].wait_ready()
     urls = (home.environment["DATABASE_URL"], home.environment["RABBITMQ_URL"])
-    # Patience: a search that waits for a processor has not failed.
-    gateway = RunningGateway(*urls, models_file=home.environment["CHATMIND_MODELS_FILE"], search_seconds=SECONDS)
+    gateway = RunningGateway(*urls, models_file=home.environment["CHATMIND_MODELS_FILE"])
     await gateway.start()
     yield await gateway.client()
     await gateway.stop()

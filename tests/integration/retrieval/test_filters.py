@@ -129,9 +129,9 @@ async def test_parents_are_loaded_within_the_tenant(library: Library) -> None:
     foreign = await library.add_tenant()
     parent_id = await library.pool.fetchval(
         "INSERT INTO chunk_parent (tenant_id, id, knowledge_base_id, document_id, version, ordinal, title, heading_path, content,"
-        " char_start, char_end)"
-        " SELECT tenant_id, gen_random_uuid(), knowledge_base_id, document_id, 1, 0, 'Section', '{Book,Section}', 'child and more', 5, 19"
-        " FROM chunk RETURNING id"
+        " char_start, char_end, page_first, page_last)"
+        " SELECT tenant_id, gen_random_uuid(), knowledge_base_id, document_id, 1, 0, 'Section', '{Book,Section}', 'child and more', 5, 19,"
+        " 2, 3 FROM chunk RETURNING id"
     )
     await library.pool.execute("UPDATE chunk SET parent_id = $1", parent_id)
 
@@ -143,3 +143,4 @@ async def test_parents_are_loaded_within_the_tenant(library: Library) -> None:
     parent = parents[parent_id]
     assert (parent.content, parent.title, parent.heading_path) == ("child and more", "Section", ("Book", "Section"))
     assert (parent.char_start, parent.char_end) == (5, 19)
+    assert (parent.page_first, parent.page_last) == (2, 3)

@@ -80,6 +80,14 @@ async def test_a_hit_says_where_it_comes_from(library: Library) -> None:
     assert (hit.filename, hit.version, hit.ordinal, hit.title) == ("handbook.md", 1, 0, "Title")
     assert (hit.heading_path, hit.char_start, hit.char_end) == (("Handbook", "Title"), 10, 20)
     assert hit.explanation is None
+    assert (hit.page_first, hit.page_last) == (
+        None,
+        None,
+    )  # of a format without pages, or ingested before they were noted
+
+    await library.pool.execute("UPDATE chunk SET page_first = 7, page_last = 8")
+    (hit,) = (await library.search().answer(ask(base, "returns"))).hits
+    assert (hit.page_first, hit.page_last) == (7, 8)
 
 
 @pytest.mark.parametrize(

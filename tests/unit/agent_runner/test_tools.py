@@ -132,6 +132,17 @@ async def test_the_scope_of_a_search_is_the_run_whatever_the_model_writes() -> N
     assert [hit["n"] for hit in result.metadata["hits"]] == [4, 5]
 
 
+async def test_the_model_and_the_citation_know_the_pages_where_there_are_any() -> None:
+    async def ask(question: SearchKnowledge) -> SearchResult:
+        return SearchResult(hits=(make_hit("a").model_copy(update={"page_first": 3, "page_last": 4}), make_hit("b")))
+
+    result = await KnowledgeTool(ask, AsItIs()).call({"query": "q"}, CONTEXT)
+    on_page, on_none = orjson.loads(result.content)["hits"]
+    assert on_page["pages"] == [3, 4]
+    assert "pages" not in on_none
+    assert [(hit["page_first"], hit["page_last"]) for hit in result.metadata["hits"]] == [(3, 4), (None, None)]
+
+
 async def test_a_dead_retrieval_is_a_tool_error() -> None:
     async def ask(question: SearchKnowledge) -> SearchResult:
         raise QuestionFailed("no answer", code="question_timeout", retryable=True)

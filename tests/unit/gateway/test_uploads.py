@@ -17,6 +17,10 @@ from services.gateway.uploads import clean_filename
         ("a\x00b\n\x1b[31m.md", "ab[31m.md"),
         ("lone\ud800.md", "lone.md"),
         (" spaced .md ", "spaced .md"),
+        ("invoice\u202efdp.md", "invoicefdp.md"),
+        ("\u2066a\u2069\u202a\u202b\u202c\u202d\u2067\u2068.md", "a.md"),
+        ("\u202e\u2066", "file"),
+        ("דוח שנתי.md", "דוח שנתי.md"),
         ("", "file"),
         ("...", "file"),
         ("dir/", "file"),
@@ -32,6 +36,6 @@ def test_names(given_name: str, kept: str) -> None:
 def test_any_name_becomes_one_that_can_be_stored_and_shown(name: str) -> None:
     cleaned = clean_filename(name)
     assert 1 <= len(cleaned) <= 255
-    assert not set(cleaned) & set("/\\\0\n\r\t")
+    assert not set(cleaned) & set("/\\\0\n\r\t\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
     cleaned.encode()
     assert clean_filename(cleaned) == cleaned

@@ -78,6 +78,34 @@ def test_cells_show_what_a_reader_sees() -> None:
     ]
 
 
+def test_a_formula_that_was_never_calculated_is_text() -> None:
+    def formula(address: str, inside: str, kind: str = "n") -> str:
+        return f'<c r="{address}" t="{kind}">{inside}</c>'
+
+    rows = row(1, inline("A1", "net"), inline("B1", "gross"), inline("C1", "note"), inline("D1", "all"))
+    rows += row(
+        2,
+        value("A2", "10"),
+        formula("B2", "<f>A2*1.19</f>"),
+        formula("C2", '<f>IF(A2&lt;5,"low","high")</f><v/>', "str"),
+    )
+    rows += row(3, formula("A3", '<f t="shared" ref="A3:A9" si="0">A2+1</f>'), formula("B3", "<f>A3*1.19</f><v> </v>"))
+    rows += row(
+        4,
+        formula("A4", '<f t="shared" si="0"/>'),
+        formula("B4", "<f/>"),
+        formula("D4", '<f t="array" ref="D4">SUM(A2:A9)</f>'),
+    )
+    document = parse(xlsx(("S", f"<sheetData>{rows}</sheetData>")), filename="a.xlsx")
+    assert document.text.splitlines()[2:] == [
+        "| net | gross | note | all |",
+        "| --- | --- | --- | --- |",
+        '| 10 | =A2*1.19 | =IF(A2<5,"low","high") |',
+        "| =A2+1 (A3:A9) | =A3*1.19 |",
+        "|  |  |  | =SUM(A2:A9) |",
+    ]
+
+
 def test_sheets_are_sections_and_hidden_ones_are_told_of() -> None:
     rows = f"<sheetData>{row(1, inline('A1', 'a'), inline('B1', 'b'))}</sheetData>"
     document = parse(

@@ -26,6 +26,33 @@ def test_other_encodings_are_detected(text: str, encoding: str) -> None:
     assert decode(text.encode(encoding), max_chars=1000) == text.replace("\r\n", "\n")
 
 
+@pytest.mark.parametrize("encoding", ["cp1251", "koi8_r", "koi8_u", "cp866", "iso8859_5"])
+@pytest.mark.parametrize(
+    "text", ["Чайник греет воду", "ЧАЙНИК ГРЕЕТ ВОДУ", "# Возврат\n\nСрок: 30 дней (см. order_id).\n" * 3]
+)
+def test_short_cyrillic_texts_are_told_from_other_encodings(text: str, encoding: str) -> None:
+    assert decode(text.encode(encoding), max_chars=1000) == text
+
+
+def test_ukrainian_letters_are_read() -> None:
+    text = "Її можна використати знову, якщо є вода."
+    assert decode(text.encode("koi8_u"), max_chars=1000) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["L'été dernier, nous avons été à la forêt près de Besançon.", "Größe hängt am Gefäß, das fällt und trägt."]
+)
+def test_accents_are_no_cyrillic_letters(text: str) -> None:
+    assert decode(text.encode("cp1252"), max_chars=1000) == text
+
+
+@pytest.mark.parametrize("encoding", ["cp1251", "koi8_u", "cp866", "iso8859_5"])
+def test_binary_data_is_not_taken_for_cyrillic_text(encoding: str) -> None:
+    letters = "оеаинтсрвлкмдуп".encode(encoding)
+    with pytest.raises(NotText):
+        decode(b"".join(bytes([letter, 1, 2]) for letter in letters * 10), max_chars=1000)
+
+
 def test_a_bad_byte_does_not_spoil_utf8() -> None:
     damaged = CHINESE.encode() + b"\xff" + CHINESE.encode()
     assert decode(damaged, max_chars=1000) == f"{CHINESE}\ufffd{CHINESE}"

@@ -40,6 +40,7 @@ class RecordingStore:
     lost_after: int | None = None
     away: Exception | None = None
     progress: list[Progress] = field(default_factory=list)
+    commits: list[list[str]] = field(default_factory=list)
     chunks: list[Chunk] = field(default_factory=list)
     endings: list[tuple[str, str | None]] = field(default_factory=list)
     content: Content | None = None
@@ -48,9 +49,10 @@ class RecordingStore:
     async def load(self, document: ClaimedDocument) -> bytes:
         return b"bytes"
 
-    async def advance(self, document: ClaimedDocument, progress: Progress) -> None:
+    async def advance(self, document: ClaimedDocument, *steps: Progress) -> None:
         self._fence()
-        self.progress.append(progress)
+        self.commits.append([step.state for step in steps])
+        self.progress += steps
 
     async def confirm(self, document: ClaimedDocument) -> None:
         self.confirmed += 1

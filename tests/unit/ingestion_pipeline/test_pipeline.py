@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from services.ingestion.parsing.limits import ParseCrashed
 from services.ingestion.pipeline import Ingestion, Progress
 from services.ingestion.text import EmptyDocument
 from shared.errors import CodedError
@@ -42,6 +43,15 @@ async def test_a_document_goes_through_all_states() -> None:
     ]
     assert [chunk.piece for chunk in store.chunks] == PIECES
     assert store.endings == [("ready", None)]
+
+
+async def test_splitting_is_announced_at_once_where_it_takes_time_and_else_with_the_next_state() -> None:
+    short, long = RecordingStore(), RecordingStore()
+    await pipeline(short, CountingEmbedder(), progress_every=3600).run(claimed("body"))
+    parser = FixedParser([piece(n, "", f"body {n}") for n in range(17)])
+    await pipeline(long, CountingEmbedder(batch_size=64), parser).run(claimed("body"))
+    assert short.commits[:2] == [["splitting", "embedding"], ["embedding"]]
+    assert long.commits == [["splitting"], ["embedding"], ["embedding"]]
 
 
 async def test_only_what_is_not_cached_is_asked_for_and_progress_starts_there() -> None:
@@ -96,7 +106,14 @@ async def test_a_document_that_cannot_be_read_fails_with_its_code() -> None:
     assert store.endings == [("failed", "empty_document")]
 
 
-@pytest.mark.parametrize("states", [0, 1, 2, 3])
+async def test_a_document_whose_parser_died_of_something_else_is_tried_again() -> None:
+    store = RecordingStore()
+    parser = FixedParser([], ParseCrashed("the parser process died", retryable=True))
+    await pipeline(store, CountingEmbedder(), parser).run(claimed())
+    assert store.endings == [("delayed", "parse_crashed")]
+
+
+@pytest.mark.parametrize("states", [0, 2, 3])
 async def test_a_lost_lease_stops_the_work_without_a_trace(states: int) -> None:
     store, embedder = RecordingStore(lost_after=states), CountingEmbedder()
     await pipeline(store, embedder).run(claimed())

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from services.ingestion import reembedding
 from services.ingestion.pipeline import TextEmbedder
-from services.ingestion.reembedding import ClaimedGeneration, MissingVector, Reembedding, Shelf
+from services.ingestion.reembedding import ClaimedGeneration, IndexState, MissingVector, Reembedding, Shelf
 from shared.errors import CodedError, ErrorInfo, LeaseLost
 from tests.unit.ingestion_pipeline.doubles import CountingEmbedder
 
@@ -32,13 +33,15 @@ def missing(number: int, text: str) -> MissingVector:
 
 @dataclass
 class Shelves:
-    """Documents of one chunk each, by number; `late` come when the first cut-over is tried."""
+    """Documents of one chunk each, by number; `late` come when the first cut-over is tried. `index`: its next states, the last for ever."""
 
     texts: dict[int, str]
     late: dict[int, str] = field(default_factory=dict)
     lost_after: int | None = None
+    index: list[IndexState] = field(default_factory=lambda: ["unneeded"])
     vectors: dict[int, str] = field(default_factory=dict)
     progress: list[tuple[int, int]] = field(default_factory=list)
+    fresh: list[bool] = field(default_factory=list)
     confirmed: int = 0
     endings: list[tuple[str, str | None]] = field(default_factory=list)
 
@@ -55,8 +58,12 @@ class Shelves:
         if self.lost_after is not None and self.confirmed > self.lost_after:
             raise LeaseLost("lost")
 
-    async def advance(self, job: ClaimedGeneration, done: int, total: int) -> None:
+    async def advance(self, job: ClaimedGeneration, done: int, total: int, *, fresh: bool) -> None:
         self.progress.append((done, total))
+        self.fresh.append(fresh)
+
+    async def index_state(self, job: ClaimedGeneration) -> IndexState:
+        return self.index.pop(0) if len(self.index) > 1 else self.index[0]
 
     async def add_vectors(self, job: ClaimedGeneration, shelf: Shelf, vectors: TextEmbedder) -> int:
         assert await vectors.missing([vector.text for vector in shelf.missing]) == []
@@ -88,8 +95,14 @@ class Shelves:
         self.endings.append(("handed back", None))
 
 
-async def run(store: Shelves, embedder: CountingEmbedder, job: ClaimedGeneration = JOB, every: float = 0.0) -> None:
-    await Reembedding(store, embedder, every).run(job)
+async def run(
+    store: Shelves,
+    embedder: CountingEmbedder,
+    job: ClaimedGeneration = JOB,
+    every: float = 0.0,
+    index_seconds: float = 60.0,
+) -> None:
+    await Reembedding(store, embedder, every, index_seconds).run(job)
 
 
 def texts(numbers: Sequence[int]) -> dict[int, str]:
@@ -109,6 +122,18 @@ async def test_progress_counts_chunks_and_never_passes_their_number() -> None:
     store = Shelves(texts([1, 2, 3]))
     await run(store, CountingEmbedder(batch_size=1))
     assert store.progress == [(0, 3), (1, 3), (2, 3), (2, 3), (3, 3)]
+    assert store.fresh == [False, True, True, True, True]
+
+
+async def test_an_attempt_counts_as_progress_when_it_has_embedded_something() -> None:
+    """Else a fault behind the last text would be met for ever."""
+    store, embedder = Shelves(texts([1, 2])), CountingEmbedder()
+    await embedder.embed(["text 1", "text 2"])
+    await run(store, embedder)
+    assert store.fresh == [False]
+    store = Shelves(texts([1, 2, 3]))
+    await run(store, CountingEmbedder(batch_size=1), every=1_000)
+    assert store.fresh == [False, True]  # the first batch at once, however soon a worker dies
 
 
 async def test_a_change_that_is_called_off_embeds_one_batch_more_at_most() -> None:
@@ -130,6 +155,26 @@ async def test_an_error_ends_it_as_its_kind_demands(error: Exception, ending: tu
     store = Shelves(texts([1, 2, 3]))
     await run(store, CountingEmbedder(errors=[None, error]))
     assert store.endings == [ending]
+
+
+async def test_it_serves_when_its_index_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reembedding, "_INDEX_PAUSE", 0.0)
+    store = Shelves(texts([1]), index=["building", "building", "ready"])
+    await run(store, CountingEmbedder())
+    assert (store.index, store.endings) == (["ready"], [("serves", None)])
+    assert store.confirmed >= 2  # a change that was called off is noticed meanwhile
+
+
+@pytest.mark.parametrize(("index", "seconds"), [("failed", 60.0), ("building", 0.0), ("building", 0.05)])
+async def test_it_serves_without_an_index_that_fails_or_takes_too_long(
+    monkeypatch: pytest.MonkeyPatch, index: IndexState, seconds: float
+) -> None:
+    monkeypatch.setattr(reembedding, "_INDEX_PAUSE", 0.0)
+    store = Shelves(texts([1]), index=[index])
+    with capture_logs() as logs:
+        await run(store, CountingEmbedder(), index_seconds=seconds)
+    assert store.endings == [("serves", None)]
+    assert [log["state"] for log in logs if log["event"] == "generation.not_indexed"] == [index]
 
 
 async def test_it_waits_while_a_document_is_being_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ BASE = KnowledgeBase(UUID(int=2), "tiny")
 
 
 def passage(number: int, content: str = "", parent: int | None = None) -> Passage:
-    """A chunk that stands at offset 1000 of its document."""
+    """A chunk that stands at offset 1000 of its document, on its fourth page."""
     content = content or str(number)
     return Passage(
         chunk_id=UUID(int=number),
@@ -33,6 +33,8 @@ def passage(number: int, content: str = "", parent: int | None = None) -> Passag
         char_start=1000,
         char_end=1000 + len(content),
         parent_id=None if parent is None else UUID(int=parent),
+        page_first=4,
+        page_last=4,
     )
 
 
@@ -97,7 +99,9 @@ class MemoryStore:
     async def load_parents(self, tenant_id: UUID, parent_ids: Sequence[UUID]) -> Mapping[UUID, Parent]:
         self.calls.append(("load_parents", len(parent_ids)))
         return {
-            parent_id: Parent(parent_id, "Family", ("Family",), f"family {parent_id.int}", 900, 2000)
+            parent_id: Parent(
+                parent_id, "Family", ("Family",), f"family {parent_id.int}", 900, 2000, page_first=3, page_last=5
+            )
             for parent_id in parent_ids
         }
 

@@ -1,11 +1,15 @@
 """Quotes are word for word, short, and what matches best."""
 
-import numpy as np
+from uuid import uuid4
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.retrieval.occurrences import find_terms
+from services.retrieval.ports import Passage
 from services.retrieval.quotes import MAX_QUOTE_CHARS, best_quote
+from shared.contracts.questions import Quote
 from shared.keywords import query_terms
 
 TEXT = st.text(st.sampled_from("退款订单。！？;.\n  refund order t_order \u3000A1"), max_size=600)
@@ -13,8 +17,7 @@ TEXT = st.text(st.sampled_from("退款订单。！？;.\n  refund order t_order 
 
 @given(TEXT, st.integers(min_value=0, max_value=10_000), st.sampled_from(["退款", "refund of an order", "?!"]))
 def test_a_quote_is_a_short_piece_of_the_text(content: str, offset: int, query: str) -> None:
-    terms = query_terms(query)
-    quote = best_quote(content, offset, terms, np.ones(len(terms)))
+    quote = quote_of(passage(content, offset), query)
 
     if not content.strip():
         assert quote is None
@@ -25,11 +28,28 @@ def test_a_quote_is_a_short_piece_of_the_text(content: str, offset: int, query: 
     assert quote.text == quote.text.strip()
 
 
+def test_the_repeated_header_of_a_table_is_not_quoted() -> None:
+    header = "| order | refund |\n| --- | --- |\n"
+    quote = quote_of(passage(f"{header}| A1 | 3 |", 100, len(header)), "refund")
+
+    assert quote is not None
+    assert (quote.text, quote.char_start, quote.char_end) == ("| A1 | 3 |", 100, 110)
+
+
 def quoted(content: str, query: str) -> str:
-    terms = query_terms(query)
-    quote = best_quote(content, 0, terms, np.ones(len(terms)))
+    quote = quote_of(passage(content, 0), query)
     assert quote is not None
     return quote.text
+
+
+def quote_of(one: Passage, query: str) -> Quote | None:
+    terms = query_terms(query)
+    return best_quote(one, find_terms(terms, one.content), terms, [1.0] * len(terms))
+
+
+def passage(content: str, offset: int, header_chars: int = 0) -> Passage:
+    end = offset + len(content) - header_chars
+    return Passage(uuid4(), uuid4(), uuid4(), "a.md", 1, 0, "", (), content, offset, end, header_chars=header_chars)
 
 
 FILLER = "这一句话只是用来占位置的，与问题没有任何关系，写得足够长。" * 6

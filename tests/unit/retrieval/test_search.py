@@ -9,6 +9,7 @@ import structlog
 from services.retrieval.relevance import ScoreRange
 from services.retrieval.rerank_stage import RerankStage
 from services.retrieval.reranking.judging import Asked, Candidate, Judgement
+from services.retrieval.resting import RestingModels
 from services.retrieval.search import ChunksChanging, Search
 from services.retrieval.settings import SearchSettings
 from shared.contracts.questions import RunScope, SearchFilter, SearchKnowledge, SearchMode
@@ -101,6 +102,35 @@ async def test_without_vectors_words_must_do_and_the_answer_says_so(
     assert [entry["without"] for entry in logs if entry["event"] == "search.degraded"] == ["embeddings"]
 
 
+async def test_one_search_waits_for_a_model_that_is_away_and_the_next_do_not() -> None:
+    store = MemoryStore(contents={3: "a refund within 30 days"})
+    embedder = ConstantEmbedder(hangs=True)
+    searching = Search(store, embedder, SearchSettings(rerank="off", embedding_rest=3600))
+    assert (await searching.answer(question(), seconds=0.2)).degraded == ("embeddings_unavailable",)
+
+    embedder.hangs = False
+    asked = len(embedder.asked)
+    assert (await searching.answer(question())).degraded == (
+        "embeddings_unavailable",
+    )  # at once, and without asking it
+    assert len(embedder.asked) == asked
+
+    # Who can't do without vectors asks all the same, and what it finds out is good for everybody.
+    assert (await searching.answer(question(mode="dense"))).degraded == ()
+    assert (await searching.answer(question())).degraded == ()
+
+
+def test_a_model_that_rested_is_tried_by_one_search_at_a_time() -> None:
+    resting = RestingModels(seconds=30, clock=iter([0, 10, 31, 40, 50]).__next__)
+    resting.failed(["tiny"])
+
+    assert resting.any_of(["other", "tiny"])
+    assert not resting.any_of(["tiny"])  # this one tries ...
+    assert resting.any_of(["tiny"])  # ... and others go on without
+    resting.worked(["tiny"])
+    assert not resting.any_of(["tiny"])
+
+
 async def test_a_dense_search_without_vectors_fails() -> None:
     with pytest.raises(CodedError) as failure:
         await search(MemoryStore(), ConstantEmbedder(failure=FAILURE)).answer(question(mode="dense"))
@@ -137,6 +167,11 @@ async def test_further_wordings_are_embedded_in_one_batch_and_fused() -> None:
             assert place.contribution == pytest.approx(scale.weight * share, abs=1e-6)
 
 
+async def test_a_hit_says_on_which_page_it_stands() -> None:
+    (hit,) = (await search(MemoryStore(chunks=1)).answer(question())).hits
+    assert (hit.page_first, hit.page_last) == (4, 4)
+
+
 async def test_a_parent_is_returned_once_at_its_best_childs_rank() -> None:
     store = MemoryStore(chunks=20, family=4, contents={2: "Returns. A refund takes 30 days. Bring the receipt."})
     found = await search(store).answer(question(top_k=3, explain=True))
@@ -145,6 +180,7 @@ async def test_a_parent_is_returned_once_at_its_best_childs_rank() -> None:
     first = found.hits[0]
     assert (first.chunk_id.int, first.parent_id, first.title) == (2, UUID(int=10_000), "Family")
     assert (first.char_start, first.char_end) == (900, 2000)
+    assert (first.page_first, first.page_last) == (3, 5)
     assert first.quote is not None
     assert (first.quote.text[:30], first.quote.char_start) == ("Returns. A refund takes 30 day", 1000)
     assert found.explanation is not None
@@ -163,16 +199,16 @@ async def test_a_search_looks_further_when_all_it_found_has_few_parents() -> Non
 
 async def test_what_is_below_the_threshold_is_left_out_and_listed() -> None:
     store = MemoryStore(chunks=10)
-    asked = question(mode="dense", query="?!", min_score=0.2, top_k=10, explain=True)
+    asked = question(mode="dense", query="?!", min_score=0.14, top_k=10, explain=True)
     found = await search(store, ranges={BASE.embedding_model: ScoreRange(0.1, 0.6)}).answer(asked)
 
-    # cosines 1, 1/2, 1/3, 1/4, 1/5 ...; similarity (cosine - 0.1) / 0.5, seven tenths of the score
-    assert [hit.score for hit in found.hits] == pytest.approx([0.7, 0.56, 0.7 * (1 / 3 - 0.1) / 0.5, 0.21])
+    # cosines 1, 1/2, 1/3, 1/4, 1/5 ...; similarity (cosine - 0.1) / 0.5, half of the score
+    assert [hit.score for hit in found.hits] == pytest.approx([0.5, 0.4, 1 / 3 - 0.1, 0.15])
     assert found.explanation is not None
     left_out = found.explanation.left_out
     assert {left.reason for left in left_out} == {"below_min_score"}
     assert [left.chunk_id.int for left in left_out] == [5, 6, 7, 8, 9, 10]
-    assert all(left.score < 0.2 for left in left_out)
+    assert all(left.score < 0.14 for left in left_out)
 
 
 async def test_nothing_that_fits_is_an_empty_answer() -> None:

@@ -126,11 +126,13 @@ def _write(pages: Sequence[Page], outline: Sequence[Bookmark], builder: Document
             if heading:
                 _write_body(waiting, joiner, builder)
                 waiting = []
+                builder.page(number + 1)
                 builder.heading(heading.level, heading.text)
             else:
                 waiting.append(page[index])
             index += heading.lines if heading else 1
     _write_body(waiting, joiner, builder)
+    builder.page(None)  # a stamp across the first page doesn't put the last section on it
     for aside in dict.fromkeys(aside for page in pages for aside in page.asides):
         builder.paragraph(aside)
 
@@ -138,7 +140,9 @@ def _write(pages: Sequence[Page], outline: Sequence[Bookmark], builder: Document
 def _write_body(lines: Sequence[Line], joiner: Joiner, builder: DocumentBuilder) -> None:
     for is_table, part in by_tables(lines):
         if is_table:
+            builder.page(part[0].page + 1)
             builder.table(table_rows(part))
-        else:
-            for paragraph in joiner.paragraphs(part):
-                builder.paragraph(paragraph)
+            continue
+        for paragraph in joiner.paragraphs(part):
+            builder.page(paragraph.page)
+            builder.paragraph(paragraph.text, paragraph.turns)

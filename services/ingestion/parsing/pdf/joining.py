@@ -3,9 +3,11 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Literal
 
+from services.ingestion.pages import PageStart
 from services.ingestion.parsing.pdf.segments import CJK_RANGES, Line
 from services.ingestion.parsing.pdf.words import Words
 
@@ -30,6 +32,21 @@ _IN_ADDRESS: Final = re.compile(r"(?:https?://|www\.|/)\S*$|%[0-9A-Fa-f]?$")
 _ADDRESS_PART: Final = re.compile(r"[\w%/?&=#.~+-]")
 
 
+@dataclass
+class Paragraph:
+    """Lines that were joined, the first of them on a page (from 1), and where in the text the pages behind that begin."""
+
+    text: str
+    page: int
+    turns: list[PageStart] = field(default_factory=list)
+
+    def add(self, text: str, line: Line, length: int) -> None:
+        """Go on to a text whose last characters, so many, are a line's."""
+        self.text = text
+        if line.page + 1 != (self.turns[-1].page if self.turns else self.page):
+            self.turns.append(PageStart(len(text) - length, line.page + 1))
+
+
 class Joiner:
     """Joins the lines of a document, which tell together how far its lines are apart and how its words are written."""
 
@@ -41,22 +58,23 @@ class Joiner:
         )
         self._broken_anywhere = _are_words_broken_anywhere(lines)
 
-    def paragraphs(self, lines: Sequence[Line]) -> Iterator[str]:
+    def paragraphs(self, lines: Sequence[Line]) -> Iterator[Paragraph]:
         """Yield the paragraphs of the lines, which may go on in another column. Lines that don't go on keep their ends."""
-        text, joined = "", False
+        paragraph, joined = Paragraph("", 0), False
         for before, line in zip([None, *lines], lines, strict=False):
             words = _LEADER.sub(" … ", line.text)
             break_ = self._break(before, line, joined) if before else "paragraph"
             if break_ == "none":
-                text, joined = self._join(text, words), True
+                paragraph.add(self._join(paragraph.text, words), line, len(words.lstrip()))
+                joined = True
             elif break_ == "line":
-                text = f"{text.rstrip()}\n{words.strip()}"
+                paragraph.add(f"{paragraph.text.rstrip()}\n{words.strip()}", line, len(words.strip()))
             else:
-                if text:
-                    yield text
-                text, joined = words.lstrip(), False
-        if text:
-            yield text
+                if paragraph.text:
+                    yield paragraph
+                paragraph, joined = Paragraph(words.lstrip(), line.page + 1), False
+        if paragraph.text:
+            yield paragraph
 
     def _break(self, before: Line, line: Line, joined: bool) -> Break:
         """Return what is between two lines. `joined`: the first is one of a paragraph that fills its lines."""
