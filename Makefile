@@ -1,7 +1,7 @@
 # Everything a newcomer needs: `make demo`, then `make down`. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo up down status logs dead-letters test check lint format faults eval bench bench-scale ocr compose-test lock
+.PHONY: help install demo up down status logs dead-letters test check lint format faults eval bench bench-scale bench-switch ocr compose-test lock
 
 PYTHON ?= python3
 UV := $(shell command -v uv || echo .local/uv/bin/uv)
@@ -58,6 +58,9 @@ bench: .venv/.dev ## speed and memory against baselines of the same run; ONLY=in
 
 bench-scale: .venv/.dev ## searches among 10,000 to 1,000,000 chunks; SCALE=0.05 a part of them
 	@$(RUN) tests.bench.scale
+
+bench-switch: .venv/.dev ## searches while a base of 100,000 chunks changes its embedding model; SCALE=0.05 a part of them
+	@$(RUN) tests.bench.switching
 
 compose-test: .venv/.runtime ## the same system by Docker Compose, with the end-to-end questions
 	@bash deploy/docker/compose_test.sh
