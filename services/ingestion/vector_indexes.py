@@ -50,9 +50,8 @@ class VectorIndexes:
             except DATABASE_TROUBLE as error:
                 # A search that holds on to a table that is to be dropped, say: nothing that the next sweep doesn't do.
                 log.warning("vector_indexes.not_swept", cause=type(error).__name__)
-            except (
-                Exception
-            ):  # a missing right, a mistake of ours: somebody has to mend it, but searches are right without indexes
+            except Exception:
+                # A missing right, a mistake of ours: somebody has to mend it, but searches are right without indexes.
                 log.exception("vector_indexes.failed")
             await asyncio.sleep(self._settings.every)
 

@@ -8,6 +8,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+async def pause(seconds: float) -> None:
+    """For loads that come at a certain rate. Whoever waits for something uses `eventually`."""
+    await asyncio.sleep(seconds)
+
+
 async def eventually(probe: Callable[[], Awaitable[T]], *, within: float = 30.0, every: float = 0.05) -> T:
     """The first truthy result of `probe`; fails when there is none within so many seconds."""
     ends = time.monotonic() + within

@@ -26,7 +26,11 @@ LARGEST: Final = 0.1  # of all chunks, in one base
 BASES: Final = 1_000
 MODES: Final[Sequence[SearchMode]] = ("dense", "keyword", "hybrid")
 CHOICES: Final[Sequence[Chosen]] = ("uniform", "by size")
-SEARCHES: Final = {1: 100, 20: 400}  # by clients
+SEARCHES: Final = (
+    (1, 0.0, 100),
+    (20, 1.0, 200),
+    (20, 0.0, 400),
+)  # clients, how many seconds they think before each search, searches
 RECALL_QUESTIONS: Final = 50
 
 
@@ -90,11 +94,12 @@ async def _rows(loaded: Loaded, bench: Bench, seed: int, *, final: bool) -> Asyn
 async def _latency_rows(bench: Bench, seed: int) -> AsyncIterator[Row]:
     for mode in MODES:
         for chosen in CHOICES:
-            await bench.latencies(mode, chosen, 4, 40, Random(seed))  # warms up caches and connections
-            for clients, count in SEARCHES.items():
-                taken = await bench.latencies(mode, chosen, clients, count, Random(seed + clients))
+            await bench.latencies(mode, chosen, 20, 60, Random(seed))  # warms up caches and connections
+            for clients, thinking, count in SEARCHES:
+                taken = await bench.latencies(mode, chosen, clients, count, Random(seed + clients), thinking)
                 yield {
-                    "name": f"{mode}/{chosen}/{clients} clients",
+                    "name": f"{mode}/{chosen}/{clients} clients" + (", thinking" if thinking else ""),
+                    "thinking_seconds": thinking,
                     "value": taken.percentile(95),
                     "unit": "ms p95",
                     "p50": taken.percentile(50),

@@ -19,6 +19,7 @@ from shared.db.pool import AnyConnection, Pool, PoolSettings, open_pool
 from tests.bench.scale.corpus import Corpus, Vectors
 from tests.bench.scale.loading import MODEL, TENANT, Loaded
 from tests.integration.retrieval.library import FixedEmbedder, Library
+from tests.support.waiting import pause
 
 Chosen = Literal["uniform", "by size"]
 
@@ -54,8 +55,10 @@ class Bench:
         """Questions about what a base is about, or not."""
         return self._corpus.questions(number, count, off_topic=off_topic)
 
-    async def latencies(self, mode: SearchMode, chosen: Chosen, clients: int, count: int, rng: Random) -> Latencies:
-        """`count` searches for the best TOP_K, by so many clients that ask one after the other."""
+    async def latencies(
+        self, mode: SearchMode, chosen: Chosen, clients: int, count: int, rng: Random, thinking: float = 0.0
+    ) -> Latencies:
+        """`count` searches for the best TOP_K, by so many clients that ask one after the other, `thinking` for some seconds in between."""
         weights = self._sizes if chosen == "by size" else None
         numbers = rng.choices(range(len(self._sizes)), weights, k=count)
         seen: dict[int, int] = {}
@@ -70,6 +73,8 @@ class Bench:
 
         async def client() -> None:
             for number, text, _ in waiting:
+                if thinking:
+                    await pause(rng.expovariate(1 / thinking))
                 scope = TenantScope(tenant_id=TENANT, knowledge_base_id=self._corpus.base_id(number))
                 began = time.perf_counter()
                 found = await search.answer(SearchKnowledge(scope=scope, query=text, top_k=TOP_K, mode=mode))
