@@ -141,8 +141,13 @@ async def _on_refusal(_request: Request, error: Exception) -> Response:
     return refused(error)
 
 
-async def _on_invalid(_request: Request, error: Exception) -> Response:
+async def _on_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
+    if any(item["loc"] == ("body",) and item["type"] == "model_attributes_type" for item in error.errors()):
+        sent = request.headers.get("content-type", "")
+        if "json" not in sent.lower():  # FastAPI hands on such a body as text, and says only that it is none of ours
+            message = "send the body as JSON, with the header Content-Type: application/json"
+            return ProblemResponse("invalid_request", message, fields=[FieldError("body", "not_json", message)])
     fields = [_field_error(item["loc"], item["type"], item["msg"]) for item in error.errors()]
     return ProblemResponse("invalid_request", "; ".join(f"{f.field}: {f.message}" for f in fields[:3]), fields=fields)
 

@@ -39,6 +39,7 @@ from shared.logging import log_context
 log = structlog.get_logger()
 
 _ATTEMPTS = 3
+_WITHOUT_WORDS = 0.9  # part of the time left that vectors may take where nothing can be done without them
 
 
 class RunNotFound(CodedError):
@@ -51,6 +52,13 @@ class KnowledgeBaseNotFound(CodedError):
     """The tenant has no such knowledge base."""
 
     code = "knowledge_base_not_found"
+
+
+class EmbeddingLate(CodedError):
+    """The embedding model is slower than the asker is patient."""
+
+    code = "embedding_unavailable"
+    retryable = True
 
 
 class ChunksChanging(CodedError):
@@ -141,7 +149,7 @@ class Search:
         """The vectors of all wordings by model; None when there are none and words must do."""
         models = list(dict.fromkeys(base.embedding_model for base in scope.bases))
         if question.mode == "dense":
-            return await self._embed(models, texts)
+            return await self._embed_or_fail(models, texts, progress)
         if self._resting.any_of(models):
             _without_embeddings("resting", progress)
             return None
@@ -152,6 +160,16 @@ class Search:
             self._resting.failed(models)
             _without_embeddings(error.code if isinstance(error, CodedError) else "late", progress)
             return None
+
+    async def _embed_or_fail(
+        self, models: Sequence[str], texts: Sequence[str], progress: Progress
+    ) -> Mapping[str, Sequence[Vector]]:
+        """As `_embed`. What takes nearly all of the asker's time fails before that: nobody could tell the cause afterwards."""
+        try:
+            async with asyncio.timeout(progress.seconds(_WITHOUT_WORDS)):
+                return await self._embed(models, texts)
+        except TimeoutError as error:
+            raise EmbeddingLate("the embedding model doesn't answer in time") from error
 
     async def _embed(self, models: Sequence[str], texts: Sequence[str]) -> Mapping[str, Sequence[Vector]]:
         embedded = await asyncio.gather(*(self._embedder.embed(model, texts) for model in models))

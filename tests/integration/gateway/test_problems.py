@@ -208,3 +208,10 @@ async def test_the_root_leads_to_the_documentation(client: httpx.AsyncClient) ->
     answer = await client.get("/")
     assert (answer.status_code, answer.headers["location"]) == (307, "/docs")
     assert (await client.get("/docs")).status_code == 200
+
+
+async def test_a_body_that_is_not_sent_as_json_is_told_how(client: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}  # what curl -d sends by itself
+    answer = await client.post("/api/knowledge-bases", content=b'{"name": "Handbook"}', headers=headers)
+    problem = problem_of(answer, 422, "invalid_request")
+    assert "Content-Type: application/json" in problem["detail"]

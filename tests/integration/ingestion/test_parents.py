@@ -6,6 +6,8 @@ from tests.integration.ingestion.library import Library
 ROWS = "".join(f"| field_{number} | what field {number} means |\n" for number in range(40))
 TEXT = f"# Orders\n\n{'An order has a state. ' * 40}\n\n## Fields\n\n| name | meaning |\n|------|---------|\n{ROWS}"
 
+PARENTS = "SELECT * FROM chunk_parent WHERE document_id = $1 ORDER BY ordinal"
+
 
 async def test_children_name_the_parent_that_they_are_a_part_of(shared_home: Home) -> None:
     library = await Library.create(
@@ -14,7 +16,7 @@ async def test_children_name_the_parent_that_they_are_a_part_of(shared_home: Hom
     document_id = await library.upload(TEXT)
     await library.until(document_id, "ready")
     chunks = await library.chunks(document_id)
-    parents = {row["id"]: row for row in await shared_home.pool.fetch("SELECT * FROM chunk_parent ORDER BY ordinal")}
+    parents = {row["id"]: row for row in await shared_home.pool.fetch(PARENTS, document_id)}
     assert [parent["ordinal"] for parent in parents.values()] == list(range(len(parents)))
     assert {chunk["parent_id"] for chunk in chunks} == set(parents)
     assert {parent["title"] for parent in parents.values()} == {"Orders", "Fields"}

@@ -128,6 +128,47 @@ def test_running_heads_and_page_numbers_go() -> None:
     assert "Annual report" in read(PdfFile(pages[:2])).text  # two pages prove nothing
 
 
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ("Invoice number {}", "Fee: {} EUR"),
+        ("Machine {}", "租期自2026年{}月1日起"),
+        ("Case - 730{}", "Signed on day {} of the month"),
+    ],
+)
+def test_a_number_that_says_more_than_the_page_stays(first: str, last: str) -> None:
+    names = ("the quick fox", "a lazy dog", "some other words", "the last of them")
+    pages = [
+        [Text(72, 790, first.format(number)), *lines(f"About {name}.", top=700), Text(72, 60, last.format(number))]
+        for number, name in enumerate(names, start=1)
+    ]
+    text = read(PdfFile(pages)).text
+    for number in range(1, 5):
+        assert first.format(number) in text
+        assert last.format(number) in text
+
+
+@pytest.mark.parametrize(
+    "foot", ["Page {} of 4", "- {} -", "第 {} 页 共 4 页", "Kestrel manual \u2013 {}", "{} | Annual report", "ii {} ii"]
+)
+def test_a_number_that_counts_the_pages_goes(foot: str) -> None:
+    names = ("the quick fox", "a lazy dog", "some other words", "the last of them")
+    pages = [
+        [*lines(f"About {name}.", f"More about {name}.", top=700), Text(200, 40, foot.format(number))]
+        for number, name in enumerate(names, start=1)
+    ]
+    text = read(PdfFile(pages)).text
+    assert (foot.format(2) in text) == (foot == "ii {} ii")
+
+
+def test_pages_that_end_alike_keep_their_last_line() -> None:
+    pages = [
+        lines(f"This page is about {name}.", "The next words are there", "to fill the page.", top=700)
+        for name in ("one thing", "another", "a third", "the last of all")
+    ]
+    assert read(PdfFile(pages)).text.count("to fill the page.") == 4
+
+
 def test_rows_that_resemble_each_other_stay() -> None:
     pages = [
         [*lines(f"order {37 * number}", f"total {91 * number} pieces"), Text(72, 500, f"Some words about {name}.")]

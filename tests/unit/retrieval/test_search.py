@@ -131,9 +131,10 @@ def test_a_model_that_rested_is_tried_by_one_search_at_a_time() -> None:
     assert not resting.any_of(["tiny"])
 
 
-async def test_a_dense_search_without_vectors_fails() -> None:
+@pytest.mark.parametrize("embedder", [ConstantEmbedder(failure=FAILURE), ConstantEmbedder(hangs=True)])
+async def test_a_dense_search_without_vectors_fails(embedder: ConstantEmbedder) -> None:
     with pytest.raises(CodedError) as failure:
-        await search(MemoryStore(), ConstantEmbedder(failure=FAILURE)).answer(question(mode="dense"))
+        await search(MemoryStore(), embedder).answer(question(mode="dense"), seconds=0.2)
 
     assert failure.value.code == "embedding_unavailable"
 
