@@ -171,7 +171,10 @@ async def _on_question_failed(_request: Request, error: Exception) -> Response:
         return ProblemResponse("not_found", "There is no such knowledge base.")
     if error.retryable:
         headers = {"Retry-After": str(_RETRY_SECONDS)}
-        return ProblemResponse("retrieval_unavailable", "Try again in a moment.", headers=headers, cause=error.code)
+        what = "The embedding model doesn't answer. " if error.code.startswith("embedding_") else ""
+        return ProblemResponse(
+            "retrieval_unavailable", f"{what}Try again in a moment.", headers=headers, cause=error.code
+        )
     code = "embedding_failed" if error.code.startswith("embedding_") else "retrieval_failed"
     return ProblemResponse(code, error.message, cause=error.code)
 

@@ -46,7 +46,7 @@ async def received_files(
     """The checked files of a multipart request; they are gone after the block.
 
     Raises Refusal: unreadable, of other fields than `files` (or `file`) and these for labels, no file, too many, too large, empty, or of a
-    type that isn't supported; RequestValidationError: wrong labels.
+    type that isn't supported, or two dates; RequestValidationError: wrong labels.
     """
     if not _is_multipart(request):
         raise Refusal("unsupported_media_type", "Send the files as multipart/form-data.")
@@ -100,12 +100,14 @@ def _require_known_fields(form: FormData, label_fields: Sequence[str]) -> None:
 
 
 def _labels(form: FormData) -> Labels:
-    """The fields `tags`, any number of them, and `date`."""
+    """The fields `tags`, any number of them, and `date`, at most one. Raises Refusal and RequestValidationError."""
     texts = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
     tags = split_tags(value for name, value in texts if name == "tags")
-    date = next((value for name, value in texts if name == "date" and value), None)
+    dates = [value for name, value in texts if name == "date"]
+    if len(dates) > 1:
+        raise wrong_field("date", "invalid_request", "The form's field date: there must not be more than one.")
     try:
-        return Labels.model_validate({"tags": tags, "date": date})
+        return Labels.model_validate({"tags": tags, "date": next(filter(None, dates), None)})
     except ValidationError as error:
         raise RequestValidationError([{**item, "loc": ("body", *item["loc"])} for item in error.errors()]) from None
 

@@ -16,42 +16,48 @@ SELECT tenant_id, id, embedding_model, embedding_generation FROM knowledge_base 
 -- name: nearest_chunks
 -- The chunks ($5 at most) of knowledge bases ($1 tenant, $2 ids, $3 which of their embeddings) that are nearest to the question's vector for each
 -- base ($4), with their cosine similarity, and on each row the bases that an index was enough for. A base that has an index is searched by it, any
--- other exactly: "+ 0" keeps approximate indexes out. A chunk has at most two vectors (title, body), so that the nearest 4 * $5 vectors of a
--- base belong to 2 * $5 chunks at least, among which the best by title and body together are as a rule; the title counts as much as $6 says.
+-- other exactly. A chunk has at most two vectors (title, body); the title counts as much as $6 says. Of an index the 2 * $5 nearest of each of both
+-- are taken: never of both together, since a title that hundreds of chunks share would leave no room for their bodies.
 WITH nearest AS MATERIALIZED (
-    SELECT base.id AS knowledge_base_id, found.chunk_id, found.field, found.distance, found.indexed
+    SELECT base.id AS knowledge_base_id, found.chunk_id, found.body, found.title, found.complete, found.indexed
     FROM unnest($2::uuid[], $3::integer[], $4::vector[]) AS asked (knowledge_base_id, generation, question)
     JOIN knowledge_base AS base ON base.tenant_id = $1 AND base.id = asked.knowledge_base_id
     LEFT JOIN vector_index AS built
         ON built.knowledge_base_id = base.id AND built.generation = asked.generation AND built.relation IS NOT NULL
     CROSS JOIN LATERAL (
-        (SELECT chunk_id, field, (embedding <=> asked.question) + 0 AS distance, false AS indexed
-         FROM chunk_embedding
-         WHERE knowledge_base_id = base.id AND generation = asked.generation AND built.relation IS NULL
-         ORDER BY distance, chunk_id
-         LIMIT 4 * $5)
+        (SELECT chunk_id, body, title, true AS complete, false AS indexed
+         FROM (
+             SELECT chunk_id, 1 - min(distance) FILTER (WHERE field = 'body') AS body, 1 - min(distance) FILTER (WHERE field = 'title') AS title
+             FROM (
+                 SELECT chunk_id, field, embedding <=> asked.question AS distance
+                 FROM chunk_embedding
+                 WHERE knowledge_base_id = base.id AND generation = asked.generation AND built.relation IS NULL
+             ) AS vectors
+             GROUP BY chunk_id
+         ) AS chunks
+         ORDER BY coalesce(body * (1 - $6::float8) + title * $6::float8, body, title) DESC, chunk_id
+         LIMIT $5)
         UNION ALL
-        SELECT found_id, found_field, distance, indexed
-        FROM nearest_indexed_vectors(base.id, asked.generation, asked.question, 4 * $5, NULL)
+        SELECT found_id, 1 - min(distance) FILTER (WHERE found_field = 'body'), 1 - min(distance) FILTER (WHERE found_field = 'title'),
+               false, bool_and(indexed)
+        FROM nearest_indexed_vectors(base.id, asked.generation, asked.question, 2 * $5::integer, NULL)
         WHERE built.relation IS NOT NULL
+        GROUP BY found_id
     ) AS found
 )
-SELECT found.chunk_id, coalesce(fields.body * (1 - $6::float8) + fields.title * $6::float8, fields.body, fields.title) AS cosine,
+SELECT nearest.chunk_id, coalesce(fields.body * (1 - $6::float8) + fields.title * $6::float8, fields.body, fields.title) AS cosine,
        ARRAY(SELECT knowledge_base_id FROM nearest GROUP BY knowledge_base_id HAVING bool_and(indexed)) AS indexed
-FROM (
-    SELECT knowledge_base_id, chunk_id, 1 - min(distance) FILTER (WHERE field = 'body') AS body, 1 - min(distance) FILTER (WHERE field = 'title') AS title
-    FROM nearest
-    GROUP BY knowledge_base_id, chunk_id
-) AS found
+FROM nearest
 JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
-CROSS JOIN LATERAL ( -- with its other vector, where it has one that is not among the nearest
-    SELECT coalesce(found.body, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body')) AS body,
-           coalesce(found.title, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title')) AS title
+CROSS JOIN LATERAL ( -- with its other vector, where it has one that was not among those of the index
+    SELECT coalesce(nearest.body, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body')) AS body,
+           coalesce(nearest.title, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title')) AS title
     FROM chunk_embedding
-    WHERE (found.body IS NULL OR found.title IS NULL) AND chunk_id = found.chunk_id AND generation = vectors.generation
-      AND field = CASE WHEN found.body IS NULL THEN 'body' ELSE 'title' END
+    WHERE NOT nearest.complete AND (nearest.body IS NULL OR nearest.title IS NULL)
+      AND chunk_id = nearest.chunk_id AND generation = vectors.generation
+      AND field = CASE WHEN nearest.body IS NULL THEN 'body' ELSE 'title' END
 ) AS fields
-ORDER BY cosine DESC, found.chunk_id
+ORDER BY cosine DESC, nearest.chunk_id
 LIMIT $5;
 
 -- name: nearest_filtered_chunks
@@ -78,42 +84,48 @@ WITH picked AS MATERIALIZED (
     LEFT JOIN vector_index AS built
         ON built.knowledge_base_id = base.id AND built.generation = asked.generation AND built.relation IS NOT NULL
 ), nearest AS MATERIALIZED (
-    SELECT asked.knowledge_base_id, found.chunk_id, found.field, found.distance, found.indexed
+    SELECT asked.knowledge_base_id, found.chunk_id, found.body, found.title, found.complete, found.indexed
     FROM asked
     CROSS JOIN LATERAL (
-        (SELECT vectors.chunk_id, vectors.field, (vectors.embedding <=> asked.question) + 0 AS distance, false AS indexed
-         FROM picked
-         CROSS JOIN LATERAL ( -- fences: from documents to chunks to vectors, never through all chunks of the tenant
-             SELECT id FROM chunk WHERE tenant_id = $1 AND document_id = picked.id OFFSET 0
-         ) AS chunk
-         CROSS JOIN LATERAL (
-             SELECT chunk_id, field, embedding FROM chunk_embedding WHERE chunk_id = chunk.id AND generation = asked.generation OFFSET 0
-         ) AS vectors
-         WHERE picked.knowledge_base_id = asked.knowledge_base_id AND NOT asked.by_index
-         ORDER BY distance, chunk_id
-         LIMIT 4 * $5)
+        (SELECT chunk_id, body, title, true AS complete, false AS indexed
+         FROM (
+             SELECT chunk_id, 1 - min(distance) FILTER (WHERE field = 'body') AS body, 1 - min(distance) FILTER (WHERE field = 'title') AS title
+             FROM (
+                 SELECT vectors.chunk_id, vectors.field, vectors.embedding <=> asked.question AS distance
+                 FROM picked
+                 CROSS JOIN LATERAL ( -- fences: from documents to chunks to vectors, never through all chunks of the tenant
+                     SELECT id FROM chunk WHERE tenant_id = $1 AND document_id = picked.id OFFSET 0
+                 ) AS chunk
+                 CROSS JOIN LATERAL (
+                     SELECT chunk_id, field, embedding FROM chunk_embedding WHERE chunk_id = chunk.id AND generation = asked.generation OFFSET 0
+                 ) AS vectors
+                 WHERE picked.knowledge_base_id = asked.knowledge_base_id AND NOT asked.by_index
+             ) AS vectors
+             GROUP BY chunk_id
+         ) AS chunks
+         ORDER BY coalesce(body * (1 - $13::float8) + title * $13::float8, body, title) DESC, chunk_id
+         LIMIT $5)
         UNION ALL
-        SELECT found_id, found_field, distance, indexed
-        FROM nearest_indexed_vectors(asked.knowledge_base_id, asked.generation, asked.question, 4 * $5, asked.documents)
+        SELECT found_id, 1 - min(distance) FILTER (WHERE found_field = 'body'), 1 - min(distance) FILTER (WHERE found_field = 'title'),
+               false, bool_and(indexed)
+        FROM nearest_indexed_vectors(asked.knowledge_base_id, asked.generation, asked.question, 2 * $5::integer, asked.documents)
         WHERE asked.by_index
+        GROUP BY found_id
     ) AS found
 )
-SELECT found.chunk_id, coalesce(fields.body * (1 - $13::float8) + fields.title * $13::float8, fields.body, fields.title) AS cosine,
+SELECT nearest.chunk_id, coalesce(fields.body * (1 - $13::float8) + fields.title * $13::float8, fields.body, fields.title) AS cosine,
        ARRAY(SELECT knowledge_base_id FROM nearest GROUP BY knowledge_base_id HAVING bool_and(indexed)) AS indexed
-FROM (
-    SELECT knowledge_base_id, chunk_id, 1 - min(distance) FILTER (WHERE field = 'body') AS body, 1 - min(distance) FILTER (WHERE field = 'title') AS title
-    FROM nearest
-    GROUP BY knowledge_base_id, chunk_id
-) AS found
+FROM nearest
 JOIN unnest($2::uuid[], $3::integer[], $4::vector[]) AS vectors (knowledge_base_id, generation, question) USING (knowledge_base_id)
-CROSS JOIN LATERAL ( -- with its other vector, where it has one that is not among the nearest
-    SELECT coalesce(found.body, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body')) AS body,
-           coalesce(found.title, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title')) AS title
+CROSS JOIN LATERAL ( -- with its other vector, where it has one that was not among those of the index
+    SELECT coalesce(nearest.body, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'body')) AS body,
+           coalesce(nearest.title, max(1 - (embedding <=> vectors.question)) FILTER (WHERE field = 'title')) AS title
     FROM chunk_embedding
-    WHERE (found.body IS NULL OR found.title IS NULL) AND chunk_id = found.chunk_id AND generation = vectors.generation
-      AND field = CASE WHEN found.body IS NULL THEN 'body' ELSE 'title' END
+    WHERE NOT nearest.complete AND (nearest.body IS NULL OR nearest.title IS NULL)
+      AND chunk_id = nearest.chunk_id AND generation = vectors.generation
+      AND field = CASE WHEN nearest.body IS NULL THEN 'body' ELSE 'title' END
 ) AS fields
-ORDER BY cosine DESC, found.chunk_id
+ORDER BY cosine DESC, nearest.chunk_id
 LIMIT $5;
 
 -- name: matching_chunks

@@ -39,6 +39,7 @@ from shared.logging import log_context
 log = structlog.get_logger()
 
 _ATTEMPTS = 3
+_FAIR_CHANCE = 1.0  # seconds; who is late for somebody in a greater hurry is not away
 _WITHOUT_WORDS = 0.9  # part of the time left that vectors may take where nothing can be done without them
 
 
@@ -154,10 +155,8 @@ class Search:
             _without_embeddings("resting", progress)
             return None
         try:
-            async with asyncio.timeout(progress.seconds(self._settings.embedding_share)):
-                return await self._embed(models, texts)
+            return await self._embed(models, texts, progress.seconds(self._settings.embedding_share))
         except (CodedError, TimeoutError) as error:
-            self._resting.failed(models)
             _without_embeddings(error.code if isinstance(error, CodedError) else "late", progress)
             return None
 
@@ -166,15 +165,31 @@ class Search:
     ) -> Mapping[str, Sequence[Vector]]:
         """As `_embed`. What takes nearly all of the asker's time fails before that: nobody could tell the cause afterwards."""
         try:
-            async with asyncio.timeout(progress.seconds(_WITHOUT_WORDS)):
-                return await self._embed(models, texts)
+            return await self._embed(models, texts, progress.seconds(_WITHOUT_WORDS))
         except TimeoutError as error:
             raise EmbeddingLate("the embedding model doesn't answer in time") from error
 
-    async def _embed(self, models: Sequence[str], texts: Sequence[str]) -> Mapping[str, Sequence[Vector]]:
-        embedded = await asyncio.gather(*(self._embedder.embed(model, texts) for model in models))
-        self._resting.worked(models)
+    async def _embed(
+        self, models: Sequence[str], texts: Sequence[str], seconds: float | None
+    ) -> Mapping[str, Sequence[Vector]]:
+        """The vectors of each model, all within so many seconds. Raises CodedError, TimeoutError."""
+        embedded = await asyncio.gather(*(self._embed_by(model, texts, seconds) for model in models))
         return dict(zip(models, embedded, strict=True))
+
+    async def _embed_by(self, model: str, texts: Sequence[str], seconds: float | None) -> Sequence[Vector]:
+        try:
+            async with asyncio.timeout(seconds):
+                vectors = await self._embedder.embed(model, texts)
+        except CodedError as error:
+            if error.retryable:  # else it is the text or the configuration
+                self._resting.failed(model)
+            raise
+        except TimeoutError:
+            if seconds is not None and seconds >= _FAIR_CHANCE:
+                self._resting.failed(model)
+            raise
+        self._resting.worked(model)
+        return vectors
 
     async def _outcome(self, inquiry: Inquiry, progress: Progress) -> Outcome:
         question = inquiry.question

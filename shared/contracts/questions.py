@@ -6,7 +6,7 @@ from datetime import date
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from shared.contracts.base import Contract
 
@@ -18,6 +18,9 @@ MAX_QUERY_CHARS = 20_000
 MAX_WORDINGS = 4
 
 
+# The days beside these, the first and the last that a date can hold, are how the database's driver writes -infinity and infinity.
+_FIRST_DAY = date(1, 1, 2)
+_LAST_DAY = date(9999, 12, 30)
 _DATE_FORM = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 
 
@@ -28,10 +31,16 @@ def _written_date(value: object) -> object:
     return value
 
 
+def _finite(day: date) -> date:
+    if not _FIRST_DAY <= day <= _LAST_DAY:
+        raise ValueError(f"must be from {_FIRST_DAY} to {_LAST_DAY}")
+    return day
+
+
 Label = Annotated[
     str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]+$", json_schema_extra={"pattern": r"^[^\u0000]+$"})
 ]
-Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=date)]
+Day = Annotated[date, BeforeValidator(_written_date, json_schema_input_type=date), AfterValidator(_finite)]
 
 
 class SearchFilter(BaseModel):

@@ -86,7 +86,6 @@ async def upload_documents(
 
             async def create() -> str:
                 await call.parts.admission.require_room(connection, call.tenant_id, "document", len(uploads))
-                await store.hold_knowledge_base(connection, call.tenant_id, knowledge_base_id)
                 changes.extend(await store.add_documents(connection, place, uploads, form.labels))
                 bodies = [await store.read_document(connection, call.tenant_id, c.document_id) for c in changes]
                 return f'{{"items":[{",".join(bodies)}]}}'

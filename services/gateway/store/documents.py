@@ -1,6 +1,7 @@
 """Documents: every change is one transaction with its event and, where there is work to do, its wake-up."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,15 @@ from shared.topology import kind_of
 SQL = load_queries(Path(__file__).with_name("documents.sql"))
 
 QUEUED_AT_ONCE = 1000  # by one transaction: others wait for its locks
+_ATTEMPTS = 8  # to store files; another one is needed only when others store the same between two statements
+_RETRY_SECONDS = 1
+
+
+class _StoredMeanwhile(Exception):
+    """Another transaction stored the same bytes after this one had looked for them.
+
+    This one gives all back and looks again: it holds the knowledge base, and documents are locked before that.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,28 +69,44 @@ class DocumentChange:
         return bool(self.frames)
 
 
-async def hold_knowledge_base(connection: AnyConnection, tenant_id: UUID, knowledge_base_id: UUID) -> None:
-    """Keeps it until the commit. Raises Refusal when the tenant has no such knowledge base."""
-    if await connection.fetchval(SQL["hold_knowledge_base"], tenant_id, knowledge_base_id) is None:
-        raise not_found("knowledge base")
-
-
 async def add_documents(
     connection: AnyConnection, place: Place, uploads: Sequence[Upload], labels: Labels
 ) -> list[DocumentChange]:
     """Stores files with labels, or finds the documents with the same bytes; those that had failed are queued again.
 
-    In the order of the files. A document that is there keeps its labels and its name.
+    In the order of the files. A document that is there keeps its labels and its name, and stays until the commit. Raises Refusal when the
+    tenant has no such knowledge base.
     """
+    for _ in range(_ATTEMPTS):
+        with suppress(_StoredMeanwhile):
+            async with connection.transaction():
+                return await _announced(connection, place, await _add_or_find(connection, place, uploads, labels))
+    raise Refusal("unavailable", "Others store and delete the same files just now.", retry_after=_RETRY_SECONDS)
+
+
+async def _add_or_find(
+    connection: AnyConnection, place: Place, uploads: Sequence[Upload], labels: Labels
+) -> list[tuple[UUID, bool]]:
+    """The documents with these bytes, and whether each was queued by this. Raises _StoredMeanwhile and Refusal."""
+    hashes = [upload.sha256 for upload in uploads]
+    rows = await connection.fetch(
+        SQL["hold_documents_by_content"], place.tenant_id, place.knowledge_base_id, sorted(set(hashes))
+    )
+    if await connection.fetchval(SQL["hold_knowledge_base"], place.tenant_id, place.knowledge_base_id) is None:
+        raise not_found("knowledge base")
+    document_of: dict[bytes, UUID] = {row["sha256"]: row["id"] for row in rows}
+    queued: dict[int, bool] = {}
     # Stored in the order of their hashes, and the events, which lock the knowledge base, after all of them: two requests with the same
     # files can't wait for each other.
-    order = sorted(range(len(uploads)), key=lambda position: uploads[position].sha256)
-    added = {position: await _add_document(connection, place, uploads[position], labels) for position in order}
-    return await _announced(connection, place, [added[position] for position in range(len(uploads))])
+    for position in sorted(range(len(uploads)), key=hashes.__getitem__):
+        document_id = document_of.get(hashes[position])
+        if document_id is None:
+            document_of[hashes[position]] = await _add_document(connection, place, uploads[position], labels)
+        queued[position] = document_id is None or await _requeue(connection, place, document_id)
+    return [(document_of[sha256], queued[position]) for position, sha256 in enumerate(hashes)]
 
 
-async def _add_document(connection: AnyConnection, place: Place, upload: Upload, labels: Labels) -> tuple[UUID, bool]:
-    """The document with these bytes, and whether it was queued by this."""
+async def _add_document(connection: AnyConnection, place: Place, upload: Upload, labels: Labels) -> UUID:
     document_id = new_id()
     added = await connection.fetchval(
         SQL["add_document"],
@@ -96,12 +122,9 @@ async def _add_document(connection: AnyConnection, place: Place, upload: Upload,
         labels.date,
     )
     if added is None:
-        existing: UUID = await connection.fetchval(
-            SQL["find_document_by_content"], place.tenant_id, place.knowledge_base_id, upload.sha256
-        )
-        return existing, await _requeue(connection, place, existing)
+        raise _StoredMeanwhile
     await _store_bytes(connection, place.tenant_id, document_id, 1, upload)
-    return document_id, True
+    return document_id
 
 
 async def _requeue(connection: AnyConnection, place: Place, document_id: UUID) -> bool:

@@ -9,9 +9,15 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (tenant_id, knowledge_base_id, sha256) DO NOTHING
 RETURNING id;
 
--- name: find_document_by_content
--- The document with these bytes ($3 SHA-256).
-SELECT id FROM document WHERE tenant_id = $1 AND knowledge_base_id = $2 AND sha256 = $3;
+-- name: hold_documents_by_content
+-- The documents with some of these bytes ($3 SHA-256s), each looked up by itself, however many its knowledge base has. They stay, with their bytes, until
+-- the commit; workers may change the rest. Documents are locked before their knowledge base, in the order in which all lock several.
+SELECT id, sha256 FROM document
+WHERE tenant_id = $1 AND knowledge_base_id = $2 AND sha256 = ANY ($3::bytea[]) AND id = ANY (ARRAY(
+    SELECT found.id FROM unnest($3::bytea[]) AS wanted (sha256) CROSS JOIN LATERAL (
+        SELECT id FROM document d
+        WHERE d.tenant_id = $1 AND d.knowledge_base_id = $2 AND d.sha256 = wanted.sha256 LIMIT 1) AS found))
+ORDER BY id FOR KEY SHARE;
 
 -- name: add_blob_part
 -- Stores one part ($4 number, $5 bytes) of a document's version ($3).

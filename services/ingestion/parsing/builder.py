@@ -1,7 +1,10 @@
 """Where the parsers of all formats but Markdown and plain text put what they read, piece by piece."""
 
+import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise, takewhile
+from typing import Final
 
 from services.ingestion.pages import PageStart
 from services.ingestion.parsing.limits import ParseLimits, TooManyHeadings
@@ -12,6 +15,14 @@ from services.ingestion.text import TextTooLarge, normalise
 _MAX_HEADING_CHARS = 300
 _MAX_NOTES = 100
 _BULLET = "- "
+# Letters that no rule of cleaning tells from others of their kind: of a Latin word between blanks, and of scripts that are in no rule.
+_PROBE: Final = re.compile(
+    r"(?<=[\w,;.] )(?!page\b)[a-z](?=[a-z]{2,}[,.;]?\s)"
+    r"|(?![第页共文件檔案图像圖像])[\u0370-\u0481\u048a-\u052f\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff]"
+    r"(?=[\u0370-\u0481\u048a-\u052f\u3041-\u3096\u30a1-\u30fa\u3400-\u9fff])",
+    re.IGNORECASE | re.ASCII,
+)
+_COMPARED_CHARS: Final = 256
 
 
 class DocumentBuilder:
@@ -52,18 +63,16 @@ class DocumentBuilder:
 
     def paragraph(self, text: str, turns: Sequence[PageStart] = ()) -> None:
         """Add a paragraph; its line ends are kept. `turns`: where in it the next page begins, and the one behind that."""
-        offset, end = self._add(self._cleaned(text).strip())
-        before = 0
-        for turn in turns:
-            # What cleaning takes away before a turn moves it; a word that is cleaned away across it is nobody's.
-            offset = min(offset + len(self._clean(normalise(text[before : turn.offset]))), end)
-            before = turn.offset
+        words = self._clean_words(text)
+        starts = _starts(text, words, [turn.offset for turn in turns], self._clean_words)
+        offset, _ = self._add(words)
+        for turn, start in zip(turns, starts, strict=True):
             self._page = turn.page
-            self._turn_page(offset)
+            self._turn_page(offset + start)
 
     def item(self, text: str, depth: int = 0, marker: str = _BULLET) -> None:
         """Add an item of a list, under the item before it without an empty line between; depth 0 is the outermost."""
-        words = self._cleaned(text).strip()
+        words = self._clean_words(text)
         if words:
             indent = "  " * min(depth, 8)
             self._add(indent + marker + words.replace("\n", f"\n{indent}  "), in_list=True)
@@ -107,6 +116,9 @@ class DocumentBuilder:
         cleaned = self._clean(text)
         return text if cleaned == text else normalise(cleaned)
 
+    def _clean_words(self, text: str) -> str:
+        return self._cleaned(text).strip()
+
     def _reserve(self, text: str) -> None:
         if self._length + len(text) > self._limits.max_chars:
             raise TextTooLarge(f"the text has more than {self._limits.max_chars} characters")
@@ -142,6 +154,117 @@ class DocumentBuilder:
 
     def _cell(self, text: str) -> str:
         return " ".join(self._cleaned(text).split())
+
+
+def _starts(text: str, cleaned: str, turns: Sequence[int], clean: Callable[[str], str]) -> list[int]:
+    """Return where in the cleaned text the pages begin that begin at `turns` in the text, whatever cleaning took away.
+
+    A page whose words are found begins behind the last word before it, and at its first. One without such words, say of numbers only,
+    begins as far behind the one before as its cleaned text is long, and at most where the next is found.
+    """
+    if cleaned == text:
+        return list(turns)
+    probes = _probes(text, turns)
+    found = _found(text, cleaned, probes, clean)
+    starts, start, before, latest = list[int](), 0, 0, _latest(found, len(cleaned))
+    for turn, page, position, end in zip(turns, probes, found, latest, strict=True):
+        if position is None:
+            # With a character more, so that the blanks before the turn are at no end.
+            start += max(len(clean(text[before : turn + 1])) - 1, 0)
+        else:
+            start = max(start, _start_of_page(cleaned, position + 1, (clean(text[turn : probe + 1]) for probe in page)))
+        start = min(start, end)
+        starts.append(start)
+        before = turn
+    return starts
+
+
+def _probes(text: str, turns: Sequence[int]) -> list[list[int]]:
+    """Return the letters to look for, of each page: the first that will do, the second, the fourth and so on."""
+    return [
+        [
+            probe.start()
+            for number, probe in enumerate(_PROBE.finditer(text, start, end), 1)
+            if number & (number - 1) == 0
+        ]
+        for start, end in pairwise([*turns, len(text)])
+    ]
+
+
+def _found(
+    text: str, cleaned: str, probes: Sequence[Sequence[int]], clean: Callable[[str], str]
+) -> Sequence[int | None]:
+    """Return where in the cleaned text the first letter of each page is of those that are left; None: nowhere.
+
+    Text with other letters is cleaned alike, so the letters are where the two differ. Where some of them are cleaned away, those of all
+    pages whose number has a certain bit are changed at once, so that the whole text is cleaned once more for each bit.
+    """
+    numbers = [page for page, letters in enumerate(probes) for _ in letters]
+    places = [probe for letters in probes for probe in letters]
+    changed = _changed(text, cleaned, places, clean)
+    if len(changed) == len(places):
+        pages_at = dict(zip(changed, numbers, strict=True))
+    else:
+        pages_at = dict.fromkeys(changed, 0)
+        for bit in range(len(probes).bit_length() if changed else 0):
+            chosen = [place for place, page in zip(places, numbers, strict=True) if page >> bit & 1]
+            for position in _changed(text, cleaned, chosen, clean):
+                pages_at[position] = pages_at.get(position, 0) | 1 << bit
+    first: dict[int, int] = {}
+    for position, page in sorted(pages_at.items()):
+        first.setdefault(page, position)
+    return [first.get(page) for page in range(len(probes))]
+
+
+def _changed(text: str, cleaned: str, places: Sequence[int], clean: Callable[[str], str]) -> list[int]:
+    """Return where the cleaned text changes when the letters at these places do; nowhere if they made a rule do something else."""
+    other = clean(_with_other_letters(text, places)) if places else cleaned
+    return list(_differences(cleaned, other)) if len(other) == len(cleaned) else []
+
+
+def _with_other_letters(text: str, places: Sequence[int]) -> str:
+    parts, end = list[str](), 0
+    for place in places:
+        parts += (text[end:place], _other_letter(text[place]))
+        end = place + 1
+    return "".join([*parts, text[end:]])
+
+
+def _other_letter(letter: str) -> str:
+    """Return a letter of the same kind that is in no word which a rule knows."""
+    first, second = ("一", "丁") if not letter.isascii() else ("z", "x") if letter.islower() else ("Z", "X")
+    return first if letter != first else second
+
+
+def _differences(one: str, other: str) -> Iterator[int]:
+    """Yield the indexes at which two texts of one length differ."""
+    for start in range(0, len(one), _COMPARED_CHARS):
+        pair = one[start : start + _COMPARED_CHARS], other[start : start + _COMPARED_CHARS]
+        if pair[0] != pair[1]:
+            yield from (start + index for index, (a, b) in enumerate(zip(*pair, strict=True)) if a != b)
+
+
+def _latest(found: Sequence[int | None], end: int) -> list[int]:
+    """Return where each page begins at the latest: where one of its letters is, or of the next page that has one."""
+    latest: list[int] = []
+    for position in reversed(found):
+        end = min(end, end if position is None else position)
+        latest.append(end)
+    return latest[::-1]
+
+
+def _start_of_page(cleaned: str, end: int, begins: Iterator[str]) -> int:
+    """Return where a page starts of which a letter ends at `end`; one of `begins` is its text up to this letter, cleaned by itself.
+
+    Where noise stands across the turn, they agree behind the noise only.
+    """
+    longest = 1
+    for begin in filter(None, begins):
+        if cleaned.endswith(begin, 0, end):
+            return end - len(begin)
+        pairs = zip(reversed(begin), reversed(cleaned[max(end - len(begin), 0) : end]), strict=False)
+        longest = max(longest, sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    return end - longest
 
 
 def _last_filled(row: Sequence[str]) -> int:

@@ -40,6 +40,10 @@ async def test_files_are_uploaded_with_labels_for_all_of_them(
         ({"date": "2024-02-30"}, "date"),
         ({"date": "1700000000"}, "date"),
         ({"date": "0"}, "date"),
+        ({"date": "0001-01-01"}, "date"),
+        ({"date": "9999-12-31"}, "date"),
+        ({"date": ["2024-12-31", "2024-12-31"]}, "date"),
+        ({"date": ["", "2024-12-31"]}, "date"),
     ],
 )
 async def test_labels_that_are_none_are_refused_by_name(
@@ -49,6 +53,14 @@ async def test_labels_that_are_none_are_refused_by_name(
     problem = problem_of(await upload_with(writer, base, b"text", **form), 422, "invalid_request")
     assert problem["errors"][0]["field"] == field
     assert await quiet_gateway.parts.pool.fetchval("SELECT count(*) FROM document") == 0
+
+
+@pytest.mark.parametrize("day", ["0001-01-02", "9999-12-30"])
+async def test_the_first_and_the_last_day_are_shown_as_they_were_given(writer: httpx.AsyncClient, day: str) -> None:
+    base = await create_knowledge_base(writer)
+    [document] = (await upload_with(writer, base, b"text", date=day)).json()["items"]
+    assert document["date"] == day
+    assert (await created(writer.patch(f"/api/documents/{document['id']}", json={"date": day})))["date"] == day
 
 
 async def test_the_same_bytes_keep_the_document_and_its_labels(writer: httpx.AsyncClient) -> None:
@@ -91,6 +103,8 @@ async def test_labels_and_name_are_changed_without_touching_the_rest(
         ({"tags": ["x"] * 33}, "tags"),
         ({"date": 3}, "date"),
         ({"date": "0"}, "date"),
+        ({"date": "0001-01-01"}, "date"),
+        ({"date": "9999-12-31"}, "date"),
         ({"filename": ""}, "filename"),
         ({"state": "ready"}, "state"),
     ],

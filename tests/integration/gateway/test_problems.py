@@ -111,6 +111,7 @@ AGENT: dict[str, Any] = {"name": "a"}
         (AGENT | {"knowledge": {"filter": {"tags": []}}}, "knowledge.filter.tags"),
         (AGENT | {"knowledge": {"filter": {"tags": ["ok", "a\0"]}}}, "knowledge.filter.tags.1"),
         (AGENT | {"knowledge": {"filter": {"owner": "me"}}}, "knowledge.filter.owner"),
+        (AGENT | {"knowledge": {"filter": {"date_to": "9999-12-31"}}}, "knowledge.filter.date_to"),
         (AGENT | {"knowledge": {"knowledge_base_ids": []}}, "knowledge.knowledge_base_ids"),
     ],
 )

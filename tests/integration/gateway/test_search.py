@@ -137,6 +137,8 @@ async def test_nobody_answers(client: httpx.AsyncClient) -> None:
         ({"query": "x", "filter": {"document_ids": []}}, "filter.document_ids"),
         ({"query": "x", "filter": {"tags": ["hr", "a\0b"]}}, "filter.tags.1"),
         ({"query": "x", "filter": {"date_from": 0}}, "filter.date_from"),
+        ({"query": "x", "filter": {"date_from": "0001-01-01"}}, "filter.date_from"),
+        ({"query": "x", "filter": {"date_to": "9999-12-31"}}, "filter.date_to"),
         ({"query": "x", "filter": {"date_from": "2024-02-01", "date_to": "2024-01-01"}}, "filter"),
         ({"query": "x", "filter": {"owner": "me"}}, "filter.owner"),
     ],

@@ -97,9 +97,13 @@ class Library:
         return document_id
 
     async def add_chunks(
-        self, base: Base, contents: Sequence[str], vectors: Mapping[str, Sequence[float]] | None = None
+        self,
+        base: Base,
+        contents: Sequence[str],
+        vectors: Mapping[str, Sequence[float]] | None = None,
+        title: str | None = None,
     ) -> dict[str, UUID]:
-        """A document with these chunks, each with a vector of its title and one of its body; the ids by content."""
+        """A document with these chunks, each with a vector of its title (of its own, if none is given) and of its body; the ids by content."""
         document_id = await self.add_document(base)
         ids = {content: new_id() for content in contents}
         dimension = DIMENSIONS[base.model]
@@ -109,7 +113,7 @@ class Library:
             place = (base.tenant_id, chunk_id, base.id, document_id, ordinal)
             chunks.append((*place, content, keyword_vector_text(terms), sum(terms.values())))
             body = (vectors or {}).get(content) or vector_of(content, dimension)
-            for name, vector in (("title", vector_of(f"title of {content}", dimension)), ("body", body)):
+            for name, vector in (("title", vector_of(title or f"title of {content}", dimension)), ("body", body)):
                 embeddings.append((base.tenant_id, base.id, chunk_id, name, np.array(vector, np.float32)))
         async with self.pool.acquire() as connection, connection.transaction():
             await connection.executemany(INSERT_CHUNK, chunks)

@@ -35,6 +35,23 @@ async def test_a_base_without_its_index_yet_is_searched_exactly(library: Library
     await assert_found(library, base, "exact")
 
 
+@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("only", [None, SearchFilter(media_types=["text/markdown"])])
+async def test_a_title_that_all_chunks_share_leaves_room_for_their_bodies(
+    library: Library, indexes: VectorIndexes, indexed: bool, only: SearchFilter | None
+) -> None:
+    """All titles are as near as can be: whoever took the nearest of all vectors would see no body."""
+    base = await library.add_base()
+    await library.add_chunks(base, LARGE, title="q")
+    if indexed:
+        await sweep_until_built(indexes)
+
+    scan, found = await nearest(library, base, limit=10, only=only)
+
+    assert scan == ("index" if indexed else "exact")
+    assert [match.chunk_id for match in found] == [chunk_id for chunk_id, _ in await exactly(library, base)]
+
+
 @pytest.mark.parametrize("kept", [0, 1, 7, 30])
 async def test_a_search_is_full_right_after_mass_deletion(library: Library, indexes: VectorIndexes, kept: int) -> None:
     base = await large_base(library, indexes)

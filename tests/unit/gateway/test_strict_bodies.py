@@ -10,6 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from services.gateway.routes import ROUTERS
 from services.gateway.schemas.knowledge_bases import KnowledgeBaseCreate, ReprocessRequest
+from services.gateway.schemas.labels import Labels
 from shared.contracts.knowledge_settings import SplitSettings
 from shared.contracts.questions import SearchFilter
 
@@ -68,6 +69,32 @@ def test_a_value_of_another_type_is_refused(model: type[BaseModel], name: str, v
         assert name in places, f"{name} takes {given!r}"
 
 
-@pytest.mark.parametrize("written", ["2024-12-31", "1999-01-01"])
+@pytest.mark.parametrize("written", ["2024-12-31", "1999-01-01", "0001-01-02", "9999-12-30"])
 def test_dates_as_they_are_written_are_taken(written: str) -> None:
     assert SearchFilter.model_validate({"date_from": written}).date_from == date.fromisoformat(written)
+
+
+def date_fields() -> Iterator[Any]:
+    models: set[type[BaseModel]] = bodies() | {Labels}
+    for model in sorted(models, key=lambda model: model.__name__):
+        for name, field in model.model_fields.items():
+            if plain_types(field.annotation) == {date}:
+                yield pytest.param(model, name, id=f"{model.__name__}.{name}")
+
+
+@pytest.mark.parametrize(("model", "name"), list(date_fields()))
+def test_days_that_the_database_takes_for_infinite_are_refused(model: type[BaseModel], name: str) -> None:
+    for day in (date.min, date.max):
+        for given in (day, day.isoformat()):
+            with pytest.raises(ValidationError, match="must be from 0001-01-02 to 9999-12-30") as caught:
+                model.model_validate({name: given})
+            assert [error["loc"] for error in caught.value.errors()] == [(name,)]
+
+
+def test_every_date_was_found() -> None:
+    assert {case.id for case in date_fields()} == {
+        "DocumentPatch.date",
+        "Labels.date",
+        "SearchFilter.date_from",
+        "SearchFilter.date_to",
+    }

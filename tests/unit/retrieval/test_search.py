@@ -102,13 +102,14 @@ async def test_without_vectors_words_must_do_and_the_answer_says_so(
     assert [entry["without"] for entry in logs if entry["event"] == "search.degraded"] == ["embeddings"]
 
 
-async def test_one_search_waits_for_a_model_that_is_away_and_the_next_do_not() -> None:
+async def test_few_searches_wait_for_a_model_that_is_away() -> None:
     store = MemoryStore(contents={3: "a refund within 30 days"})
-    embedder = ConstantEmbedder(hangs=True)
+    embedder = ConstantEmbedder(failure=FAILURE)
     searching = Search(store, embedder, SearchSettings(rerank="off", embedding_rest=3600))
-    assert (await searching.answer(question(), seconds=0.2)).degraded == ("embeddings_unavailable",)
+    for _ in range(2):
+        assert (await searching.answer(question())).degraded == ("embeddings_unavailable",)
 
-    embedder.hangs = False
+    embedder.failure = None
     asked = len(embedder.asked)
     assert (await searching.answer(question())).degraded == (
         "embeddings_unavailable",
@@ -120,14 +121,34 @@ async def test_one_search_waits_for_a_model_that_is_away_and_the_next_do_not() -
     assert (await searching.answer(question())).degraded == ()
 
 
-def test_a_model_that_rested_is_tried_by_one_search_at_a_time() -> None:
-    resting = RestingModels(seconds=30, clock=iter([0, 10, 31, 40, 50]).__next__)
-    resting.failed(["tiny"])
+@pytest.mark.parametrize("failure", [CodedError("too long", code="embedding_refused"), None])
+async def test_a_text_that_a_model_refuses_and_a_hurried_asker_do_not_put_it_to_rest(
+    failure: CodedError | None,
+) -> None:
+    embedder = ConstantEmbedder(failure=failure, hangs=failure is None)
+    searching = Search(
+        MemoryStore(contents={3: "a refund"}), embedder, SearchSettings(rerank="off", embedding_rest=3600)
+    )
+    for _ in range(3):
+        assert (await searching.answer(question(), seconds=0.05)).degraded == ("embeddings_unavailable",)
+
+    embedder.failure, embedder.hangs = None, False
+    assert (await searching.answer(question())).degraded == ()
+
+
+def test_models_rest_apart_and_are_tried_by_one_search_at_a_time() -> None:
+    now = 0.0
+    resting = RestingModels(seconds=30, clock=lambda: now)
+    resting.failed("tiny")
+    assert not resting.any_of(["tiny"])  # once may be chance
+    resting.failed("tiny")
 
     assert resting.any_of(["other", "tiny"])
+    assert not resting.any_of(["other"])
+    now = 31.0
     assert not resting.any_of(["tiny"])  # this one tries ...
     assert resting.any_of(["tiny"])  # ... and others go on without
-    resting.worked(["tiny"])
+    resting.worked("tiny")
     assert not resting.any_of(["tiny"])
 
 
