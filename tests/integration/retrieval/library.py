@@ -103,7 +103,7 @@ class Library:
         vectors: Mapping[str, Sequence[float]] | None = None,
         title: str | None = None,
     ) -> dict[str, UUID]:
-        """A document with these chunks, each with a vector of its title (of its own, if none is given) and of its body; the ids by content."""
+        """A document with these chunks, each with a vector of its title (its own, unless one is given) and of its body; ids by content."""
         document_id = await self.add_document(base)
         ids = {content: new_id() for content in contents}
         dimension = DIMENSIONS[base.model]
